@@ -47,7 +47,6 @@
 //   - An operation is one act on a key, for example to claim or to settle it, with all its retries. [WithOpTimeout]
 //     sets the time for one operation.
 //   - A command is one command to Redis. A batch is several commands that are sent together.
-//   - A command is sent inline by the goroutine of its caller, or else by a worker.
 //   - A value is pending while its Settle has failed and is retried in the background.
 //
 // # What each rule is for
@@ -85,24 +84,6 @@
 // eviction, FLUSHALL, an operator. The holder then learns that from its next renewal, within a third of the length if
 // Redis answers. A process that is paused learns nothing until it runs again: call [Lease.Err], or Err of the context,
 // right before an effect that must not happen twice.
-//
-// # Fast clients
-//
-// A *redis.Client with ContextTimeoutEnabled is the fastest. The Locker trusts it, its hooks and its Dialer to return
-// at a context's deadline. So a Claim, TryAcquire, Settle or Release is sent inline, by the goroutine that called it,
-// if few commands are in flight. Cancelling its context then has no effect until Redis answers or the time for one
-// operation is over.
-//
-// Other commands are sent by a worker, and their caller can stop waiting at any time:
-//
-//   - all until Redis has answered the Locker for the first time, all with [WithReplicas], and retries;
-//   - a Claim or TryAcquire whose context ends before the operation would time out;
-//   - those with a note or a value of about 4 KiB or more;
-//   - all on a client that may miss a deadline: one with a ReadTimeout or WriteTimeout of -2, a Limiter, a
-//     CredentialsProvider or a StreamingCredentialsProvider.
-//
-// A Dialer that leaves the TLS handshake to the first write may miss a deadline, and so may go-redis with relaxed
-// timeouts while a server announces maintenance. The Locker does not detect these two.
 //
 // # What is checked
 //

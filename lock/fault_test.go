@@ -16,7 +16,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// clientsThat are the two kinds of clients for one server. With the first, workers send every command.
+// clientsThat are the two kinds of clients for one server.
 var clientsThat = map[string]func(*redis.Options){
 	"may miss deadlines": func(*redis.Options) {},
 	"honors deadlines":   honorsDeadlines,

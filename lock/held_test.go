@@ -205,7 +205,8 @@ func TestCloseCannotRelease(t *testing.T) {
 		b.silent.Store(true)
 		start := time.Now()
 		err := locker.Close(t.Context())
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*time.Second {
+		const each = time.Second + time.Second/10 // of two tries: Close also waits for the worker, see pipeline's contexts
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 2*each {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		if want := "lock: close: 3 leases are not released"; err == nil || err.Error()[:len(want)] != want {

@@ -34,9 +34,8 @@ type Locker struct {
 //
 // The client stays the caller's: New changes none of its options, and Close does not close it. The Locker switches off
 // go-redis's retries for its commands, and retries by itself. It sends commands that come at the same time as one
-// pipeline. Hooks then see the values of [WithBaseContext] and no caller's values. A hook that panics there ends the
-// process, because there is no caller on its stack to recover. For the options of the client see "Fast clients" in the
-// package comment.
+// pipeline. Hooks then see the values of [WithBaseContext] and no caller's values. A hook that panics ends the process:
+// the Locker's own goroutines send all commands, so no caller is on its stack to recover.
 //
 // The namespace is required because two services on one Redis must not share keys. New panics if it is empty or has
 // braces (braces would move keys to another Cluster slot), if client is nil, and if client is a *redis.Ring: a ring

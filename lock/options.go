@@ -59,9 +59,7 @@ func WithoutRenewal() Option {
 }
 
 // WithOpTimeout sets the time for one operation: how long a call to Redis may take, retries included, even if the
-// server is silent. The default is 500 ms. WithOpTimeout panics if d is not positive or above [MaxHold]. The Locker
-// relies on a client with ContextTimeoutEnabled to return in time (see "Fast clients" in the package comment). With any
-// other client it stops waiting by itself.
+// server is silent. The default is 500 ms. WithOpTimeout panics if d is not positive or above [MaxHold].
 //
 // go-redis tries five times to connect, with pauses. If that takes longer than d, the error is only that Redis did not
 // answer. With DialerRetries: 1 in the client's options the error comes at once and has the reason.

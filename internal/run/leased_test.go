@@ -180,22 +180,17 @@ func TestLostKey(t *testing.T) {
 	}
 }
 
-// fault: a hook of the Redis client panics in Conclude, which is called again -> the lease still runs out
+// fault: the product panics in Conclude, which is called again while Redis refuses the value -> the lease still runs out
 func TestLeaseRunsOutAfterAPanic(t *testing.T) {
 	t.Parallel()
-	inline := func(o *redis.Options) { o.ContextTimeoutEnabled = true }
-	client, hook := redistest.Mini(t).Client(t, inline), &commands{}
+	client, hook := redistest.Mini(t).Client(t), &commands{}
 	client.AddHook(hook)
 	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second), lock.WithTTL(time.Second))
 	g := run.New("run", locker, run.Policy{Retention: time.Hour, MaxWaiters: 10, MaxDuration: time.Hour})
-	r, _ := begin(t, g, &product{keeps: true, sent: true})
+	p := &panicsOnce{product: product{keeps: true, sent: true}}
+	r := runOf(t, g, request(1))
+	r.Start(p)
 	r.CutOff()
-	hook.set(func(name string) error {
-		if name == "evalsha" {
-			panic("the hook's")
-		}
-		return nil
-	}, nil)
 	func() {
 		defer func() {
 			if recover() == nil {
@@ -204,16 +199,36 @@ func TestLeaseRunsOutAfterAPanic(t *testing.T) {
 		}()
 		r.Conclude(run.Ending{How: run.Whole})
 	}()
-	hook.set(nil, nil)
+	hook.set(func(name string) error {
+		if name == "evalsha" {
+			return redis.ErrClosed
+		}
+		return nil
+	}, nil)
 	r.Conclude(run.Ending{How: run.Whole})
 	for begun := time.Now(); locker.Stats().Leases > 0; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > time.Minute {
 			t.Fatal("the lease is renewed")
 		}
 	}
+	hook.set(nil, nil)
 	if err := locker.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
+}
+
+// panicsOnce is a product whose first Payload panics.
+type panicsOnce struct {
+	product
+	panicked bool
+}
+
+func (p *panicsOnce) Payload() (head, body []byte, ok bool) {
+	if !p.panicked {
+		p.panicked = true
+		panic("the product's")
+	}
+	return p.product.Payload()
 }
 
 // A run whose ending Redis has not got tells the outcome that it has then, and the size of what is pending.

@@ -106,8 +106,8 @@ func (r *Run) CutOff() (expired error) {
 // Conclude does with the key what follows from the ending, and returns what the caller gets: Own, or what replaces the
 // run's own product: another has the key, or it is not known whether one has, or whether the transaction was committed.
 //
-// From now on the lease is renewed until the key is settled. If Conclude does not return, because a journal, a product or
-// a hook of the Redis client panics, the lease runs out. Conclude may then be called again, which does not renew it.
+// From now on the lease is renewed until the key is settled. If Conclude does not return, because a journal or a product
+// panics, the lease runs out. Conclude may then be called again, which does not renew it.
 func (r *Run) Conclude(end Ending) Result {
 	concluded := false
 	defer func() {

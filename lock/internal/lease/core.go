@@ -27,8 +27,7 @@ import (
 )
 
 // Backend stores claims: a store.Store, or what tests put in its place. Its methods may be called concurrently, and
-// return within the time for one operation. Release and Settle may be sent inline, because every request sends
-// one of them.
+// return within the time for one operation.
 type Backend interface {
 	// Extend extends the claim to at least d from now.
 	Extend(ctx context.Context, key store.Key, token uuid.UUID, d time.Duration) store.Found

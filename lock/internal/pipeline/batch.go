@@ -4,7 +4,7 @@ import "time"
 
 // batch is a group of commands that are sent together. Only its sender uses it, until it calls complete.
 type batch struct {
-	start    time.Time // when it was sent; for an inline batch when its Call started, which saves a reading of the clock
+	start    time.Time // when it was sent
 	commands []*command
 }
 

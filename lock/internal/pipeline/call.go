@@ -27,10 +27,6 @@ type Call struct {
 	Start    time.Time       // when the operation began: it times out OpTimeout later; Do sets it if it is zero
 	Late     LateHandler     // gets the result of a canceled command; may be nil
 
-	// MayInline allows the caller's goroutine to send the first command. Set it only if the caller can wait until the
-	// operation times out: an inline command cannot be canceled.
-	MayInline bool
-
 	waker    *waker  // nil until the caller has to wait
 	timedOut bool    // this Call has noticed that the operation has timed out; never cleared
 	first    command // avoids an allocation: most operations send one command
@@ -50,8 +46,7 @@ type Result struct {
 
 // Do calls try until Redis answers, at most maxTries times. After an error that may pass (see [rediserr.IsTemporary];
 // not ErrNotReplicated) it calls try again, after a random pause of up to 20, 40 and 80 ms. Do returns at the latest
-// when the operation times out or the Call's Context is done. Only an inline command, which cannot be canceled, can
-// delay that until its own deadline.
+// when the operation times out or the Call's Context is done.
 func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()
@@ -61,9 +56,6 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 	for n := 1; ; n++ {
 		var err error
 		if r.Reply, err = try(); err == nil {
-			if !c.Pipeline.answered.Load() {
-				c.Pipeline.answered.Store(true)
-			}
 			return r
 		}
 		var canceled *canceledError

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"time"
 )
 
 // maxArgs is how many arguments a command can have without an allocation for them.
@@ -19,24 +18,22 @@ const maxArgs = 9
 //	complete   its result is set                      the caller returns the result after all
 //
 // A queued command that is too late to be answered in time leaves the queue unsent, and stays in the stage waiting: its
-// caller is about to time out and cancel it. A command that is sent inline cannot be canceled.
+// caller is about to time out and cancel it.
 //
-// A command is also the context under which go-redis sends it, if it goes alone. Done bounds the wait for a connection,
-// and Deadline bounds reading and writing. Done is that of the shared context, because a channel and a timer for each
-// command would cost too much.
+// A command is also the context under which go-redis sends it, if it goes alone: the shared context, with the values of
+// its caller's.
 type command struct {
 	context.Context // one of the sharedContexts, set before it is sent, as the fields below
 
-	call           *Call // nil until the command is used
-	args           []any
-	room           [maxArgs]any // holds args if they fit
-	typed          bool         // go-redis has to parse the reply
-	durable        bool         // a WAIT follows it
-	addr           string       // the node to send it to, from a redirection; empty for the node of its key
-	callerDeadline time.Time    // when the caller of an inline command must return; zero if a worker sends it
+	call    *Call // nil until the command is used
+	args    []any
+	room    [maxArgs]any // holds args if they fit
+	typed   bool         // go-redis has to parse the reply
+	durable bool         // a WAIT follows it
+	addr    string       // the node to send it to, from a redirection; empty for the node of its key
 
-	// set by the sender; the caller reads them after completed has arrived, or directly if the command was inline
-	events chan<- event // gets completed when the command is complete; nil for an inline command
+	// set by the worker; the caller reads them after completed has arrived
+	events chan<- event // gets completed when the command is complete
 	reply  Reply
 	err    error
 
@@ -53,14 +50,6 @@ const (
 	stageSent
 	stageComplete
 )
-
-// Deadline returns the caller's deadline if the command is sent inline, and otherwise that of the shared context.
-func (c *command) Deadline() (time.Time, bool) {
-	if c.callerDeadline.IsZero() {
-		return c.Context.Deadline()
-	}
-	return c.callerDeadline, true
-}
 
 // Value returns the value of the caller's context, for hooks of go-redis.
 func (c *command) Value(key any) any { return c.call.Context.Value(key) }

@@ -75,8 +75,7 @@ func pairOf(found, fenceOrLeft any) Reply {
 	return Reply{Pair: true, Text: []byte(text), Absent: !isText, Fence: fence, Left: left}
 }
 
-// exec sends the commands of a batch and sets their results. Workers call it, and callers that send inline. A command
-// that is sent alone carries the values of its caller's context, and a larger batch those of the base context.
+// exec sends the commands of a batch and sets their results. Workers call it. A command that is sent alone carries the values of its caller's context, and a larger batch those of the base context.
 func (p *Pipeline) exec(ctx context.Context, batch []*command) {
 	p.router.load(ctx, batch[0].call.Key)
 	if len(batch) == 1 {

@@ -66,8 +66,7 @@ func (p *pacer) tooLateCutoff(now time.Time, inFlight int) time.Time {
 func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 }
 
 // adapt adjusts took and max to a batch that took from start to now. The queue calls it only for batches that completed
-// while maxInFlight were in flight. Inline commands count too: one slow command shows that the server is slow, and
-// lowers max to smallBatch.
+// while maxInFlight were in flight. One slow command shows that the server is slow, and lowers max to smallBatch.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	elapsed := now.Sub(start)

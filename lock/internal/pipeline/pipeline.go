@@ -5,7 +5,7 @@
 //
 //	Call.Do         the only retry loop (call.go)
 //	Call.send       sends one command, and its replacement after some error replies (send.go)
-//	roundTrip       decides: inline, in the caller's goroutine, or through the queue (send.go)
+//	roundTrip       submits it to the queue of its node, and waits for its result (send.go)
 //	queue           batches the commands to one node (queue.go); the pacer decides the batch size (pacer.go)
 //	worker          a goroutine that sends one batch after the other while commands wait (queue.go)
 //	exec            sends a batch as go-redis commands or pipelines (exec.go), with a WAIT for replicas (replicas.go)
@@ -38,16 +38,12 @@ type Pipeline struct {
 	config Config
 	group  *background.Group
 
-	endsInTime bool        // a command ends at its context's deadline: the client honors deadlines, and no WAIT follows
-	answered   atomic.Bool // Redis has answered once; never cleared (go-redis's first handshake ignores deadlines)
-
 	retries atomic.Uint64 // see Stats
 	givenUp atomic.Uint64
 
-	workerContexts sharedContexts // of batches that workers send
-	inlineContexts sharedContexts // of commands that are sent inline
-	wakers         wakerPool
-	router         router
+	contexts sharedContexts
+	wakers   wakerPool
+	router   router
 }
 
 // New returns a Pipeline on a client, which it does not close. group counts work that outlives a Call.
@@ -55,9 +51,7 @@ func New(client redis.UniversalClient, group *background.Group, config Config) *
 	window := config.OpTimeout / 10
 	p := &Pipeline{
 		client: client, config: config, group: group,
-		endsInTime:     honorsDeadlines(client) && config.Replicas == 0,
-		workerContexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, base: group.Base()},
-		inlineContexts: sharedContexts{window: window, lifetime: config.OpTimeout, base: group.Base()},
+		contexts: sharedContexts{window: window, lifetime: window + config.OpTimeout, base: group.Base()},
 	}
 	p.router.init(p)
 	return p
@@ -65,16 +59,3 @@ func New(client redis.UniversalClient, group *background.Group, config Config) *
 
 // Node returns what identifies the node that has a key now, as far as is known. It sends nothing.
 func (p *Pipeline) Node(key string) any { return p.router.node(key) }
-
-// honorsDeadlines reports whether a command of client returns at its context's deadline. That of a *redis.ClusterClient
-// may not, because the client may ask other nodes for the slots first.
-func honorsDeadlines(client redis.UniversalClient) bool {
-	single, ok := client.(*redis.Client)
-	if !ok {
-		return false
-	}
-	o := single.Options()
-	setsDeadlines := o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0
-	waitsWithoutContext := o.Limiter != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
-	return setsDeadlines && !waitsWithoutContext
-}

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -10,10 +9,10 @@ import (
 )
 
 // queue holds the commands to one node, and sends those that come at the same time together, in one write and one read,
-// as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once, inline or by a
-// worker. Otherwise commands wait in the queue, and each batch that completes makes room for the next one.
+// as a group commit does. While fewer than maxInFlight batches are in flight, a command is sent at once.
+// Otherwise commands wait in the queue, and each batch that completes makes room for the next one.
 //
-// Callers use submit, execInline and cancel; workers use sendBatches. The pacer decides how many commands a batch has
+// Callers use submit and cancel; workers use sendBatches. The pacer decides how many commands a batch has
 // and which commands are too late.
 //
 // go-redis's AutoPipeline was tried and is not used: it is experimental, a queued command does not honor its caller's
@@ -53,49 +52,12 @@ func (q *queue) cancel(c *command) stage {
 	return c.stage
 }
 
-// execInline sends c in the goroutine of its caller, unless maxInFlight batches are in flight, and reports whether it did.
-// That saves two goroutine switches and a timer, a quarter of the time of a claim and its settlement.
-func (q *queue) execInline(c *command, shared context.Context, callerDeadline time.Time) bool {
-	b := q.beginInline(c)
-	if b == nil {
-		return false
-	}
-	c.Context, c.callerDeadline = shared, callerDeadline
-	defer q.endInline(b)                // even when a hook panics
-	q.pipeline.exec(shared, b.commands) // a command that goes alone has its own Deadline
-	return true
-}
-
-// beginInline returns a batch of c alone, or nil if the queue is full.
-func (q *queue) beginInline(c *command) *batch {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.full() {
-		return nil
-	}
-	q.pipeline.group.Begin()
-	b := q.newBatch(c.call.Start)
-	b.commands = append(b.commands, c)
-	q.begin(b)
-	return b
-}
-
-// endInline completes b. A worker sends the next batch, if there is one, and then calls the group.Done that is due for
-// b.
-func (q *queue) endInline(b *batch) {
-	if next := q.complete(b); next != nil {
-		go q.sendBatches(next)
-		return
-	}
-	q.pipeline.group.Done()
-}
-
 // sendBatches sends b, and then the batches that complete returns, all under one group.Begin. A worker is a goroutine
 // that calls it once: a pool of goroutines whose stacks have grown was not faster.
 func (q *queue) sendBatches(b *batch) {
 	defer q.pipeline.group.Done()
 	for b != nil {
-		ctx := q.pipeline.workerContexts.forStart(b.start)
+		ctx := q.pipeline.contexts.forStart(b.start)
 		for _, c := range b.commands {
 			c.Context = ctx
 		}
@@ -136,9 +98,7 @@ func (q *queue) deliver(c *command) {
 		r := Result{Reply: &c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
 		q.pipeline.group.Go(func() { late.HandleLate(r) })
 	}
-	if c.events != nil {
-		c.events <- completed // never blocks: there is room even if the caller has canceled c
-	}
+	c.events <- completed // never blocks: there is room even if the caller has canceled c
 }
 
 // removeStalled frees the places of stalled batches. These began much earlier than start, when a batch began that is

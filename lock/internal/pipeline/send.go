@@ -1,11 +1,10 @@
 package pipeline
 
-// How a Call sends a command: inline or through the queue, and again as a replacement after some error replies. A
+// How a Call sends a command through the queue, and again as a replacement after some error replies. A
 // goroutine that waits for a reply holds no mutex.
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -89,29 +88,16 @@ func (c *command) replacement(err error) *command {
 	return nil
 }
 
-// roundTrip sends a command and waits for its reply. It decides how the command is sent: inline, by this goroutine, or
-// by a worker, through the queue of the command's node. A command is sent inline if
-//
-//  1. the Call allows it (MayInline), and this is its first command;
-//  2. go-redis returns by a deadline (Pipeline.endsInTime: a *redis.Client with ContextTimeoutEnabled that honorsDeadlines
-//     accepts, without WithReplicas). Redis must have answered before, as go-redis's first handshake ignores deadlines;
-//  3. no argument is longer than maxInline;
-//  4. the shared context under which it is sent (context.go) ends no later than the caller's deadline. It ends at most
-//     OpTimeout/10 before the operation times out. A command whose caller has an earlier deadline is queued;
-//  5. fewer than maxInFlight batches of the queue are in flight.
-//
-// When the operation times out, or the caller's context is done, roundTrip cancels a command that a worker sends.
+// roundTrip submits a command to the queue of its node, and waits for its result. When the operation times out, or the
+// caller's context is done, roundTrip cancels the command.
 func (c *Call) roundTrip(cmd *command) error {
 	if c.timedOut || c.Context.Err() != nil { // the previous try may have received its error reply just as time ran out
 		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
-	if c.sendInline(q, cmd) {
-		return cmd.err
-	}
 	c.arm()
 	cmd.events, c.waker.expecting = c.waker.events, true
-	q.submit(cmd) // for a worker to send
+	q.submit(cmd)
 	select {
 	case e := <-c.waker.events:
 		if e == completed {
@@ -122,31 +108,6 @@ func (c *Call) roundTrip(cmd *command) error {
 	case <-c.Context.Done():
 	}
 	return c.cancel(q, cmd)
-}
-
-// maxInline is the longest argument of a command that is sent inline, in bytes. It fits into a socket's send buffer. A
-// longer one could fill the buffer, and closing a TLS connection with a full buffer can block past the deadline.
-const maxInline = 4 << 10
-
-// sendInline sends cmd in this goroutine if the conditions of roundTrip are met, and reports whether it did. Later
-// commands of a Call, most of which follow an error, are sent by a worker, so that the caller can cancel them.
-func (c *Call) sendInline(q *queue, cmd *command) bool {
-	p := c.Pipeline
-	isLong := func(arg any) bool { return sizeOf(arg) > maxInline }
-	if !c.MayInline || cmd != &c.first || // 1
-		!p.endsInTime || !p.answered.Load() || // 2
-		slices.ContainsFunc(cmd.args, isLong) { // 3
-		return false
-	}
-	deadline := c.Start.Add(p.config.OpTimeout)
-	if d, ok := c.Context.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	shared := p.inlineContexts.forStart(c.Start)
-	if end, _ := shared.Deadline(); end.After(deadline) { // 4
-		return false
-	}
-	return q.execInline(cmd, shared, deadline) // 5
 }
 
 // cancel cancels a command in q. If the command is already complete, cancel returns the command's error.

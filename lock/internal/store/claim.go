@@ -97,7 +97,6 @@ func (s *Store) Claim(
 ) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.markFor(opts.Waits)
-	o.MayInline = !opts.Waits // a caller that waits has to be able to cancel
 	o.Start, o.Late, o.token, o.hold = start, (*lateClaim)(o), token, opts.Hold
 	o.claim = appendClaim(o.room[:0], token, opts.Awaited, opts.Hold, start, opts.Note)
 	if opts.IsLock {
@@ -220,7 +219,6 @@ func classify(r *pipeline.Reply) (Entry, error) {
 func (s *Store) Look(ctx context.Context, key Key, waits bool) (Entry, error) {
 	o := s.newOp(ctx, key)
 	o.markFor(waits)
-	o.MayInline = !waits
 	r := o.Do(o.sendLook)
 	switch {
 	case r.Err != nil:

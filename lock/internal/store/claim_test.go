@@ -3,7 +3,6 @@ package store_test
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -327,38 +326,6 @@ func TestLook(t *testing.T) {
 					mark = "OGc\x01"
 				}
 				w.sentFirst("claim", "1", "", "", "0", mark)
-			})
-		})
-	}
-}
-
-// The caller's goroutine sends what the caller need not cancel.
-func TestInline(t *testing.T) {
-	t.Parallel()
-	claims := func(opts store.ClaimOptions) func(w *world) {
-		return func(w *world) { _, _ = w.Claim(w.Context(), w.key, ours, time.Now(), opts) }
-	}
-	for name, test := range map[string]struct {
-		do     func(w *world)
-		inline bool
-	}{
-		"claim":       {claims(store.ClaimOptions{}), true},
-		"claim waits": {claims(store.ClaimOptions{Waits: true}), false},
-		"look":        {func(w *world) { _, _ = w.Look(w.Context(), w.key, false) }, true},
-		"look waits":  {func(w *world) { _, _ = w.Look(w.Context(), w.key, true) }, false},
-		"extend":      {func(w *world) { acts["extend"](w) }, false},
-		"settle":      {func(w *world) { acts["settle"](w) }, true},
-		"release":     {func(w *world) { acts["release"](w) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				for range 2 { // nothing is sent inline before Redis has answered
-					test.do(w)
-				}
-				if got := w.server.inline; !slices.Equal(got, []bool{false, test.inline}) {
-					t.Errorf("sent inline: %v, want %v", got, test.inline)
-				}
 			})
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +41,6 @@ type scripted struct {
 	rest    string   // to the commands that have no answer of their own
 	sent    [][]string
 	at      []time.Time
-	inline  []bool // the test's own goroutine has sent it
 }
 
 // cut is the answer of a connection that breaks once the command has arrived.
@@ -117,7 +115,6 @@ func (s *scripted) answer(args []string) string {
 		return "*1\r\n*6\r\n$7\r\nevalsha\r\n:-3\r\n*0\r\n:0\r\n:0\r\n:0\r\n"
 	}
 	s.sent, s.at = append(s.sent, args), append(s.at, time.Now())
-	s.inline = append(s.inline, bytes.Contains(debug.Stack(), []byte("store_test.Test")))
 	if len(s.answers) == 0 {
 		return s.rest
 	}
@@ -174,8 +171,7 @@ func run(t *testing.T, answers []string, test func(w *world), opts ...func(*stor
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, server: &scripted{answers: answers, rest: absent, scripts: scripts(t)}, begin: time.Now()}
 		client := redistest.NewDirect(t, &redis.Options{
-			Dialer:                func(context.Context, string, string) (net.Conn, error) { return &connection{server: w.server}, nil },
-			ContextTimeoutEnabled: true, // else nothing is sent inline
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return &connection{server: w.server}, nil },
 		}).Client
 		config := store.Config{Namespace: "ns", TTL: ttl, Config: pipeline.Config{OpTimeout: opTimeout, ReplicaTimeout: time.Second}}
 		for _, opt := range opts {

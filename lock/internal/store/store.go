@@ -173,7 +173,6 @@ func (s *Store) Settle(
 	ctx context.Context, key Key, token uuid.UUID, written, value []byte, ttl time.Duration,
 ) Found {
 	o := s.actOn(ctx, key, token)
-	o.MayInline = true
 	o.value, o.valueTTL, o.written = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10), written
 	return found(o.Do(func() (*pipeline.Reply, error) {
 		if r, err := o.swap(); r != nil || err != nil {
@@ -192,7 +191,6 @@ func (s *Store) Settle(
 // is absent, so that a WAIT counts a release whose reply was lost.
 func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, written []byte, hasHold bool) Found {
 	o := s.actOn(ctx, key, token)
-	o.MayInline = true
 	o.written = written
 	return found(o.Do(func() (*pipeline.Reply, error) {
 		if r, err := o.delete(); r != nil || err != nil {
