@@ -12,8 +12,7 @@
 //	}
 //
 // Redis is embedded: the package starts a miniredis for each scenario, and advances its clock where a lease has to run
-// out. It uses no network but loopback. All scenarios together take a second or two, mostly for Redis operations that
-// have to time out.
+// out. It uses no network but loopback. All scenarios together take a second or two.
 //
 // For a test of your own, see Example_testing in middleware/example_test.go: miniredis needs no server, and its FastForward
 // ends a lease or a retention without a sleep.

@@ -3,6 +3,7 @@ package oncetest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,7 +25,14 @@ import (
 	"github.com/onceguard/onceguard/oncetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The tests wait more than they compute, so that more of them run at once than there are cores.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // recorder is a testing.TB that takes failures down.
 type recorder struct {

@@ -3,12 +3,12 @@ package oncetest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -107,9 +107,6 @@ type instance struct {
 	doomed  atomic.Bool  // it dies at the first command to Redis after the effect
 	dead    atomic.Bool  // nothing that it sends reaches Redis
 	written atomic.Int64 // writes to Redis, of one or several commands
-
-	mu    sync.Mutex // guards conns
-	conns []net.Conn // all that were dialled
 }
 
 // start starts an instance.
@@ -128,16 +125,18 @@ func (s *stage) start() *instance {
 }
 
 func (i *instance) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if i.dies() {
+		return nil, errDead
+	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.conns = append(i.conns, conn)
 	return &mortalConn{Conn: conn, owner: i}, nil
 }
+
+var errDead = errors.New("oncetest: the process is dead, and reaches no Redis")
 
 // dies reports whether the instance is dead, or dies now. It may be called in any goroutine.
 func (i *instance) dies() bool {
@@ -156,17 +155,13 @@ func (i *instance) bury() {
 	}
 	asked := i.written.Load()
 	i.dead.Store(false)
-	i.mu.Lock()
-	for _, conn := range i.conns { // the client waits there for replies to commands that were never sent
-		_ = conn.Close()
-	}
-	i.mu.Unlock()
 	for end := time.Now().Add(2 * time.Second); i.written.Load() == asked && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// mortalConn is a connection to Redis over which a dead instance sends nothing. To the instance, Redis seems silent.
+// mortalConn is a connection to Redis over which a dead instance sends nothing: to the instance it is broken, so that a test
+// need not wait until operations time out.
 type mortalConn struct {
 	net.Conn
 	owner *instance
@@ -174,7 +169,7 @@ type mortalConn struct {
 
 func (c *mortalConn) Write(p []byte) (int, error) {
 	if c.owner.dies() {
-		return len(p), nil
+		return 0, errDead
 	}
 	c.owner.written.Add(1)
 	return c.Conn.Write(p)
