@@ -14,11 +14,9 @@ type Journal interface {
 	// Row returns the row of a key. It changes nothing.
 	Row(ctx context.Context, key string) (Row, error)
 
-	// Rows returns the rows that have no response: without an outcome, or done without a response.
-	Rows(ctx context.Context) ([]Row, error)
-
-	// Answered returns the keys of the rows that have a response.
-	Answered(ctx context.Context) ([]string, error)
+	// Rows returns the rows that have no response: without an outcome, or done without a response. With answered it returns
+	// those that have one, with the key alone.
+	Rows(ctx context.Context, answered bool) ([]Row, error)
 
 	// Remove removes the row that token names. It returns lock.ErrChanged if the row has changed, and lock.ErrLive if the
 	// row's time is not over and evenIfLive is false.

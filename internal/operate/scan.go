@@ -40,11 +40,7 @@ func scan(ctx context.Context, s *session) error {
 	var t tally
 	pace := newPace(s.rate)
 	defer pace.Stop()
-	scanJournal := s.scanJournal
-	if s.statuses.isGiven() {
-		scanJournal = s.scanAnswered
-	}
-	listed, err := scanJournal(ctx, &t, pace)
+	listed, err := s.scanJournal(ctx, &t, pace)
 	if err != nil {
 		return err
 	}
@@ -129,6 +125,13 @@ func (s *session) scanJournal(ctx context.Context, t *tally, pace *pace) (listed
 	}
 	listed = make(map[string]bool, len(rows))
 	for _, row := range rows {
+		listed[row.Key] = true
+		if s.statuses.isGiven() {
+			if err := s.listStored(ctx, row.Key, t, pace); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		info, err := run.InspectRedis(ctx, s.locker, row.Key)
 		switch {
 		case errors.Is(err, lock.ErrForeign) || errors.Is(err, lock.ErrNotStorageKey):
@@ -139,30 +142,7 @@ func (s *session) scanJournal(ctx context.Context, t *tally, pace *pace) (listed
 		if err := pace.wait(ctx, 1); err != nil {
 			return nil, err
 		}
-		listed[row.Key] = true
 		if err := s.list(info, row, t); err != nil {
-			return nil, err
-		}
-	}
-	return listed, nil
-}
-
-// scanAnswered lists the rows of the journal that have a response with one of the statuses, and returns the keys of those
-// that have any.
-func (s *session) scanAnswered(ctx context.Context, t *tally, pace *pace) (listed map[string]bool, err error) {
-	if s.journal == nil {
-		return nil, nil
-	}
-	asking, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	keys, err := s.journal.Answered(asking)
-	if err != nil {
-		return nil, err
-	}
-	listed = make(map[string]bool, len(keys))
-	for _, key := range keys {
-		listed[key] = true
-		if err := s.listStored(ctx, key, t, pace); err != nil {
 			return nil, err
 		}
 	}
@@ -207,11 +187,11 @@ func ignoreFree(err error) error {
 	return err
 }
 
-// findRows returns the journal's rows that have no response.
+// findRows returns the journal's rows that are to be listed.
 func (s *session) findRows(ctx context.Context) ([]Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.journal.Rows(ctx)
+	return s.journal.Rows(ctx, s.statuses.isGiven())
 }
 
 // listFound lists the held and abandoned keys of a step, without those that are listed already, or that have an outcome

@@ -61,12 +61,7 @@ func (silentJournal) Namespace() string { return "shop" }
 func (silentJournal) IsIntent() bool    { return true }
 func (silentJournal) Close() error      { return nil }
 
-func (silentJournal) Rows(ctx context.Context) ([]Row, error) {
-	<-ctx.Done()
-	return nil, context.Cause(ctx)
-}
-
-func (silentJournal) Answered(ctx context.Context) ([]string, error) {
+func (silentJournal) Rows(ctx context.Context, _ bool) ([]Row, error) {
 	<-ctx.Done()
 	return nil, context.Cause(ctx)
 }
@@ -114,7 +109,7 @@ type rowsJournal struct {
 	rows []Row
 }
 
-func (j rowsJournal) Rows(context.Context) ([]Row, error) { return j.rows, nil }
+func (j rowsJournal) Rows(context.Context, bool) ([]Row, error) { return j.rows, nil }
 
 // fault: Redis is asked for each row of a long list as fast as it answers. Expected: the rows count for -rate.
 func TestScanOfRowsIsPaced(t *testing.T) {

@@ -89,32 +89,34 @@ func (o opened) Row(ctx context.Context, key string) (operate.Row, error) {
 	return operate.Row(i), err
 }
 
-func (o opened) Rows(ctx context.Context) ([]operate.Row, error) {
+func (o opened) Rows(ctx context.Context, answered bool) (rows []operate.Row, err error) {
+	if answered {
+		return o.answered(ctx)
+	}
 	infos, err := o.Scan(ctx)
-	rows := make([]operate.Row, len(infos))
-	for n, i := range infos {
-		rows[n] = operate.Row(i)
+	for _, i := range infos {
+		rows = append(rows, operate.Row(i))
 	}
 	return rows, err
 }
 
-// Answered reads the table itself, because no user of package sqljournal needs such a list.
-func (o opened) Answered(ctx context.Context) (keys []string, err error) {
+// answered reads the table itself, because no user of package sqljournal needs such a list.
+func (o opened) answered(ctx context.Context) (found []operate.Row, _ error) {
 	rows, err := o.db.QueryContext(ctx, "select onceguard_journal.key from onceguard_journal where state = 2 and record is not null")
 	if err != nil {
 		return nil, fmt.Errorf("sqljournal: scan: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
+		var row operate.Row
+		if err := rows.Scan(&row.Key); err != nil {
 			return nil, fmt.Errorf("sqljournal: scan: %w", err)
 		}
-		if strings.HasPrefix(key, o.Namespace()+":{") {
-			keys = append(keys, key)
+		if strings.HasPrefix(row.Key, o.Namespace()+":{") {
+			found = append(found, row)
 		}
 	}
-	return keys, rows.Err()
+	return found, rows.Err()
 }
 
 func (o opened) Remove(ctx context.Context, key, token string, evenIfLive bool) error {
