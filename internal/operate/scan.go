@@ -165,25 +165,19 @@ func (s *session) listStored(ctx context.Context, key string, t *tally, pace *pa
 	case err != nil || !s.statuses.Has(seen):
 		return err
 	}
-	f, err := s.find(ctx, key)
-	if err != nil || f.Redis.Token != seen.Redis.Token { // else it has just changed
-		return ignoreFree(err)
+	f, err := s.read(ctx, key) // the token is read before the status, so that it never names a later response
+	if errors.Is(err, errFree) || err == nil && !s.statuses.Has(f.Inspection) {
+		return nil
 	}
-	f.Inspection = seen
+	if err != nil {
+		return err
+	}
 	t.stored++
 	if s.json {
 		return writeJSON(s.Stdout, s.newFacts(&f))
 	}
 	_, err = fmt.Fprintf(s.Stdout, "%-9v  %s  %s  status %d, completed %s\n",
 		f.State(), printable(f.Redis.Key), tokenOf(&f), f.Stored.Status, moment(f.Stored.Completed, time.Now()))
-	return err
-}
-
-// ignoreFree returns err, or nil if it says that the key is free.
-func ignoreFree(err error) error {
-	if errors.Is(err, errFree) {
-		return nil
-	}
 	return err
 }
 
