@@ -42,6 +42,7 @@ func (s *slowServer) connect(t *testing.T) *redistest.Direct {
 	go s.serve(over)
 	t.Cleanup(func() { close(over) })
 	return redistest.NewDirect(t, &redis.Options{
+		WriteBufferSize: 128 << 10, // a batch is one write
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn := &slowConn{server: s, answers: make(chan []byte, 1), closed: make(chan struct{})}
 			conn.holds = settledText

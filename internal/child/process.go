@@ -33,7 +33,7 @@ func Start(cmd *exec.Cmd, as *Account, last syscall.Signal) (*Process, error) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // how it ended is in its log and in cmd.ProcessState
 			close(p.Done)
 		}
 	}()
@@ -59,4 +59,21 @@ func (p *Process) Stop(s os.Signal) error {
 		<-p.Done
 		return fmt.Errorf("process %d had to be killed: it did not end within %v after %v", p.Cmd.Process.Pid, Patience, s)
 	}
+}
+
+// Pause stops the process with SIGSTOP. On Linux it returns when every thread has stopped.
+func (p *Process) Pause() error {
+	if err := p.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return awaitStopped(p.Cmd.Process.Pid)
+}
+
+// Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
+func (p *Process) Resume() error {
+	err := p.Cmd.Process.Signal(syscall.SIGCONT)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil
+	}
+	return err
 }

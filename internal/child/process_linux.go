@@ -1,6 +1,13 @@
 package child
 
-import "syscall"
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
 
 // attributes lets a process run as that account, and end with this one by the signal last.
 func attributes(as *Account, last syscall.Signal) *syscall.SysProcAttr {
@@ -9,4 +16,24 @@ func attributes(as *Account, last syscall.Signal) *syscall.SysProcAttr {
 		a.Credential = &syscall.Credential{Uid: uint32(as.uid), Gid: uint32(as.gid)}
 	}
 	return a
+}
+
+// awaitStopped returns when every thread of the process has stopped, which may be after kill(2) returns.
+func awaitStopped(pid int) error {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("process %d has ended: %v", pid, err)
+		}
+		stopped := 0
+		for _, thread := range threads {
+			if stat, err := os.ReadFile(thread); err == nil && bytes.Contains(stat, []byte(") T ")) {
+				stopped++
+			}
+		}
+		if stopped == len(threads) {
+			return nil
+		}
+	}
+	return fmt.Errorf("process %d has not stopped within %v", pid, Patience)
 }

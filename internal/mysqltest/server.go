@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/onceguard/onceguard/internal/child"
 )
@@ -26,14 +24,11 @@ import (
 // Server is a server on this machine, with its defaults except for 300 connections. It listens only on the loopback
 // address. Its user root has no password. Its methods must not be called concurrently.
 type Server struct {
+	server  child.Server
 	program string // that runs it
 	base    string // the directory above the program's
 	maria   bool   // it is MariaDB
 	version [2]int
-	as      *child.Account // that it runs as
-	dir     string         // its own directory
-	port    int
-	process *child.Process
 }
 
 // Find returns the path of the server's program, or an error if none is installed.
@@ -64,40 +59,33 @@ func Start() (_ *Server, err error) {
 		s.version[0], _ = strconv.Atoi(string(m[1]))
 		s.version[1], _ = strconv.Atoi(string(m[2]))
 	}
-	if s.as, err = child.Unprivileged("mysql"); err != nil {
-		return nil, err
-	}
-	if s.dir, err = os.MkdirTemp("", "onceguard-mysql-"); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.remove())
-		}
-	}()
-	if err := s.initialize(); err != nil {
-		return nil, err
-	}
-	err = errPortTaken
-	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
-		if s.port, err = child.FreePort(); err == nil {
-			err = s.start()
-		}
-	}
+	as, err := child.Unprivileged("mysql")
 	if err != nil {
 		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "onceguard-mysql-")
+	if err != nil {
+		return nil, err
+	}
+	s.server = child.Server{Name: s.program, Dir: dir, Command: s.run, As: as, Last: syscall.SIGKILL}
+	s.server.Ready = func(int) bool { return strings.Contains(s.server.Log(), "ready for connections") }
+	if err = s.initialize(); err == nil {
+		err = s.server.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return s, nil
 }
 
-func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+func (s *Server) data() string { return filepath.Join(s.server.Dir, "data") }
 
 // initialize makes the server's own tables. MariaDB has a script for that, which needs more programs.
 func (s *Server) initialize() error {
 	if err := os.Mkdir(s.data(), 0o700); err != nil {
 		return err
 	}
-	if err := errors.Join(s.as.Own(s.dir), s.as.Own(s.data())); err != nil {
+	if err := errors.Join(s.server.As.Own(s.server.Dir), s.server.As.Own(s.data())); err != nil {
 		return err
 	}
 	cmd := s.command("--initialize-insecure")
@@ -109,17 +97,7 @@ func (s *Server) initialize() error {
 		cmd = s.command("--bootstrap")
 		cmd.Stdin = statements
 	}
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
-	p, err := child.Start(cmd, s.as, syscall.SIGKILL)
-	if err != nil {
-		return err
-	}
-	<-p.Done
-	if !cmd.ProcessState.Success() {
-		return fmt.Errorf("initializing %s: %v\n%s", s.program, cmd.ProcessState, &out)
-	}
-	return nil
+	return s.server.Initialize(cmd)
 }
 
 // systemTables returns the statements that make the system tables of MariaDB.
@@ -140,45 +118,18 @@ func (s *Server) systemTables() (io.Reader, error) {
 }
 
 func (s *Server) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(s.program, append([]string{"--no-defaults", "--datadir=" + s.data(), "--basedir=" + s.base, "--tmpdir=" + s.dir}, args...)...)
-	cmd.Dir = s.dir
-	return cmd
+	dir := s.server.Dir
+	return exec.Command(s.program, append([]string{"--no-defaults", "--datadir=" + s.data(), "--basedir=" + s.base, "--tmpdir=" + dir}, args...)...)
 }
 
-// start runs the server and waits until it accepts connections.
-func (s *Server) start() error {
-	log, err := os.OpenFile(filepath.Join(s.dir, "log"), os.O_TRUNC|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := s.command("--port="+strconv.Itoa(s.port), "--bind-address=127.0.0.1", "--socket="+filepath.Join(s.dir, "socket"),
-		"--pid-file="+filepath.Join(s.dir, "pid"), "--max-connections=300")
+func (s *Server) run() *exec.Cmd {
+	dir := s.server.Dir
+	cmd := s.command("--port="+strconv.Itoa(s.server.Port), "--bind-address=127.0.0.1", "--socket="+filepath.Join(dir, "socket"),
+		"--pid-file="+filepath.Join(dir, "pid"), "--max-connections=300")
 	if !s.maria {
 		cmd.Args = append(cmd.Args, "--mysqlx=OFF", "--secure-file-priv=NULL")
 	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if s.process, err = child.Start(cmd, s.as, syscall.SIGKILL); err != nil {
-		return err
-	}
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	for deadline := time.Now().Add(child.Patience); ; {
-		if strings.Contains(s.log(), "ready for connections") {
-			return nil
-		}
-		select {
-		case <-s.process.Done:
-			if strings.Contains(s.log(), "Address already in use") {
-				return errPortTaken
-			}
-			return fmt.Errorf("%s ended at once: %v\n%s", s.program, s.process.Cmd.ProcessState, s.log())
-		case <-poll.C:
-		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("%s is not ready\n%s", s.program, s.log()), s.Crash())
-		}
-	}
+	return cmd
 }
 
 // IsMariaDB reports whether the server is MariaDB, and not MySQL.
@@ -193,7 +144,7 @@ func (s *Server) KnowsSkipLocked() bool {
 }
 
 // Addr is the server's host:port.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return s.server.Addr() }
 
 // DSN returns a connection string, as the driver go-sql-driver/mysql takes it, for a database of the server. addr is Addr,
 // or a proxy's.
@@ -203,39 +154,19 @@ func (s *Server) DSN(addr, database string) string {
 
 // Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
 // connections break.
-func (s *Server) Crash() error { return s.stop(syscall.SIGKILL) }
+func (s *Server) Crash() error { return s.server.Stop(syscall.SIGKILL) }
 
 // Stop shuts the server down: it rolls back open transactions.
-func (s *Server) Stop() error { return s.stop(syscall.SIGTERM) }
-
-func (s *Server) stop(how syscall.Signal) error {
-	if s.process == nil {
-		return nil
-	}
-	return s.process.Stop(how)
-}
+func (s *Server) Stop() error { return s.server.Stop(syscall.SIGTERM) }
 
 // Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and
 // accepts connections.
-func (s *Server) Restart() error { return s.start() }
+func (s *Server) Restart() error { return s.server.Restart() }
 
 // Close shuts the server down, and removes what it has stored.
 func (s *Server) Close() error {
 	if err := s.Stop(); err != nil {
 		return err
 	}
-	return s.remove()
+	return os.RemoveAll(s.server.Dir)
 }
-
-// remove removes what the server has stored.
-func (s *Server) remove() error { return os.RemoveAll(s.dir) }
-
-func (s *Server) log() string {
-	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	if err != nil {
-		return fmt.Sprintf("(the log cannot be read: %v)", err)
-	}
-	return string(b)
-}
-
-var errPortTaken = errors.New("the port is taken")

@@ -39,7 +39,8 @@ func await(check func(context.Context) error) error {
 func (k keyspace) query(ctx context.Context, f func(context.Context, *redis.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
-	conn, err := connect(ctx, k.addr)
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", k.addr)
 	if err != nil {
 		return err
 	}
@@ -49,18 +50,4 @@ func (k keyspace) query(ctx context.Context, f func(context.Context, *redis.Clie
 	o.Dialer = func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 	client := redis.NewClient(o)
 	return errors.Join(f(ctx, client), client.Close())
-}
-
-// connect dials a server. The connection has a deadline half a second later.
-func connect(ctx context.Context, addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: 500 * time.Millisecond}
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if err := conn.SetDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return conn, nil
 }

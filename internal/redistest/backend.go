@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -33,13 +34,21 @@ type Backend interface {
 	FlushAll(t testing.TB)
 }
 
-// Each runs test in two subtests, each with a new server: "miniredis", and "redis", which [Start] may skip. With
-// ONCEGUARD_SERVERS, the second has the server's name and version, such as "valkey-8.1.1". The subtests run in parallel
-// only if test calls t.Parallel.
+// backendsEnv set to "both" makes [Each] run its tests on miniredis, too.
+const backendsEnv = "ONCEGUARD_BACKENDS"
+
+// Each runs test in a subtest with a new server: "redis", or "miniredis" where there is no real one, or both with
+// ONCEGUARD_BACKENDS=both. The subtests run in parallel only if test calls t.Parallel.
 func Each(t *testing.T, test func(t *testing.T, b Backend)) {
 	t.Helper()
-	t.Run("miniredis", func(t *testing.T) { test(t, Mini(t)) })
-	t.Run(realName, func(t *testing.T) { test(t, Start(t)) })
+	_, err := findServer()
+	found := err == nil || required()
+	if !found || os.Getenv(backendsEnv) == "both" {
+		t.Run("miniredis", func(t *testing.T) { test(t, Mini(t)) })
+	}
+	if found {
+		t.Run("redis", func(t *testing.T) { test(t, Start(t)) })
+	}
 }
 
 // keyspace has the methods of a Backend that need only Redis commands. Each call dials a new connection, and leaves

@@ -7,15 +7,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/child"
 )
 
 // Cluster is a Redis Cluster with a node timeout of one second. A replica replaces a killed or paused master about two
 // seconds later, if a majority of the masters is left: with three masters, one may fail.
 type Cluster struct {
 	servers []*Server
-	ids     map[string]*Server // by node ID, which survives a Restart
+	ids     []string // node IDs of the servers, which survive a Restart
 }
 
 // slots is the number of slots in a cluster. Each belongs to one master.
@@ -29,34 +32,37 @@ const slots = 16384
 // off. Replicas do not move to other masters: cluster-migration-barrier is out of reach.
 func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{ids: map[string]*Server{}}
+	c := &Cluster{}
 	for range masters * (1 + replicasPerMaster) {
-		s := newServer(t, append([]string{
+		c.servers = append(c.servers, newServer(t, append([]string{
 			"--cluster-enabled", "yes",
 			"--cluster-announce-ip", "127.0.0.1",
 			"--cluster-node-timeout", "1000",
 			"--cluster-require-full-coverage", "no",
 			"--cluster-migration-barrier", "1000",
-		}, args...)...)
-		s.bus = true
-		c.servers = append(c.servers, s)
+		}, args...)...))
 	}
 	start(t, c.servers...)
 	c.meet(t, masters)
-	err := await(c.isWhole)
-	for i := 0; i < len(c.servers)-masters && err == nil; i++ {
-		err = c.replicate(c.servers[masters+i], c.servers[i%masters])
-	}
-	if err == nil {
-		err = await(func(ctx context.Context) error { return c.isUp(ctx, masters*replicasPerMaster) })
-	}
-	if err != nil {
-		t.Fatalf("redistest: starting a cluster: %v", err)
+	err := await(func(ctx context.Context) error { return c.isWhole(ctx, 0) })
+	for i, s := range c.servers[masters:] {
+		master := i % masters
+		err = errors.Join(err, await(func(ctx context.Context) error {
+			return s.query(ctx, func(ctx context.Context, client *redis.Client) error {
+				return client.ClusterReplicate(ctx, c.ids[master]).Err()
+			})
+		}), await(func(ctx context.Context) error { return inSync(ctx, c.servers[master], s) }))
 	}
 	for _, master := range c.servers[:masters] {
 		// FLUSHALL makes the replication offset positive. Redis 6.0 takes an offset of 0 for an unknown one, and its
 		// CLUSTER FAILOVER then never ends.
 		master.FlushAll(t)
+	}
+	if err == nil {
+		err = await(func(ctx context.Context) error { return c.isWhole(ctx, replicasPerMaster) })
+	}
+	if err != nil {
+		t.Fatalf("redistest: starting a cluster: %v", err)
 	}
 	return c
 }
@@ -71,86 +77,55 @@ func (c *Cluster) meet(t testing.TB, masters int) {
 			if err != nil {
 				return err
 			}
-			c.ids[id] = s
+			c.ids = append(c.ids, id)
 			err = client.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err()
 			if i < masters {
 				err = errors.Join(err, client.ClusterAddSlotsRange(ctx, i*slots/masters, (i+1)*slots/masters-1).Err())
 			}
 			for _, other := range c.servers[:i] {
-				err = errors.Join(err, client.ClusterMeet(ctx, "127.0.0.1", fmt.Sprint(other.port)).Err())
+				port, bus := fmt.Sprint(other.run.Port), fmt.Sprint(other.run.Port+child.BusOffset)
+				err = errors.Join(err, client.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", port, bus).Err())
 			}
 			return err
 		})
 	}
 }
 
-// replicate makes s a replica of the master, and returns when s is in sync. The two must have met.
-func (c *Cluster) replicate(s, master *Server) error {
-	err := await(func(ctx context.Context) error {
-		return s.query(ctx, func(ctx context.Context, client *redis.Client) error {
-			return client.ClusterReplicate(ctx, c.id(master)).Err()
-		})
-	})
-	if err != nil {
-		return err
-	}
-	return await(func(ctx context.Context) error { return inSync(ctx, master, s) })
-}
-
-// isWhole returns nil if every node knows every other node, and an owner for every slot.
-func (c *Cluster) isWhole(ctx context.Context) error {
-	views := c.views(ctx)
-	if len(views) != len(c.servers) {
-		return fmt.Errorf("%d nodes of %d answer", len(views), len(c.servers))
-	}
-	for s, v := range views {
+// isWhole returns nil if every node serves, knows every other node, and knows an owner for every slot, with that number
+// of replicas.
+func (c *Cluster) isWhole(ctx context.Context, replicas int) error {
+	for _, s := range c.servers {
 		owned := 0
-		for _, n := range v {
-			if c.ids[n.id] == nil || n.has("handshake") || n.has("noaddr") || n.link != "connected" {
-				return fmt.Errorf("%s has not met %+v yet", s.addr, n)
-			}
-			for _, r := range n.slots {
-				owned += r.last - r.first + 1
+		for _, r := range c.view(ctx, s) {
+			if len(r.Nodes) == 1+replicas {
+				owned += r.End - r.Start + 1
 			}
 		}
-		if len(v) != len(c.servers) || owned != slots {
-			return fmt.Errorf("%s knows %d nodes and %d slots", s.addr, len(v), owned)
+		if owned != slots {
+			return fmt.Errorf("%s knows an owner with %d replicas of %d slots", s.addr, replicas, owned)
 		}
-	}
-	return nil
-}
-
-// isUp returns nil if the cluster is whole, every node serves, and every node knows that number of replicas.
-func (c *Cluster) isUp(ctx context.Context, replicas int) error {
-	if err := c.isWhole(ctx); err != nil {
-		return err
-	}
-	for s, v := range c.views(ctx) {
-		known := 0
-		for _, n := range v {
-			if n.has("slave") {
-				known++
+		err := s.query(ctx, func(ctx context.Context, client *redis.Client) error {
+			info, err := client.ClusterInfo(ctx).Result()
+			known := fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.servers))
+			if err == nil && (!strings.Contains(info, "cluster_state:ok\r\n") || !strings.Contains(info, known)) {
+				return fmt.Errorf("CLUSTER INFO of %s: %q", s.addr, info)
 			}
-		}
-		if known != replicas {
-			return fmt.Errorf("%s knows %d replicas of %d", s.addr, known, replicas)
-		}
-		if err := s.serves(ctx); err != nil {
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// serves returns nil if the node reports cluster_state:ok.
-func (s *Server) serves(ctx context.Context) error {
-	return s.query(ctx, func(ctx context.Context, client *redis.Client) error {
-		info, err := client.ClusterInfo(ctx).Result()
-		if err == nil && !strings.Contains(info, "cluster_state:ok\r\n") {
-			return fmt.Errorf("CLUSTER INFO of %s: %q", s.addr, info)
-		}
+// view returns the cluster as a node sees it, or nil if it does not answer.
+func (c *Cluster) view(ctx context.Context, s *Server) (view []redis.ClusterSlot) {
+	_ = s.query(ctx, func(ctx context.Context, client *redis.Client) (err error) {
+		view, err = client.ClusterSlots(ctx).Result()
 		return err
 	})
+	return view
 }
 
 // Servers returns every node: the initial masters, then the first replica of each, and so on.
@@ -172,64 +147,47 @@ func (c *Cluster) Client(t testing.TB, opts ...func(*redis.ClusterOptions)) *red
 	return client
 }
 
-// Owner returns the master that owns the slot of a key now, up or down: the owner with the highest epoch in any view.
+// Owner returns the master that owns the slot of a key, up or down, when every node that answers names it.
 func (c *Cluster) Owner(t testing.TB, key string) *Server {
 	t.Helper()
+	return c.ownerThat(t, key, "owns", func(*Server) bool { return true })
+}
+
+// WaitForFailover is for a test that has killed or paused from. It returns the new owner of a key's slot when every
+// node that answers names that one.
+func (c *Cluster) WaitForFailover(t testing.TB, key string, from *Server) *Server {
+	t.Helper()
+	return c.ownerThat(t, key, "succeeds "+from.addr, func(s *Server) bool { return s != from })
+}
+
+// ownerThat waits until every node that answers, among them the owner, names the same owner of a slot, and is is true
+// for that one.
+func (c *Cluster) ownerThat(t testing.TB, key, what string, is func(*Server) bool) (owner *Server) {
+	t.Helper()
 	slot := c.slot(t, key)
-	var owner *Server
-	err := await(func(ctx context.Context) (err error) {
-		owner, err = c.latestOwner(c.views(ctx), slot)
-		return err
-	})
-	if err != nil {
-		t.Fatalf("redistest: the owner of slot %d: %v", slot, err)
-	}
-	return owner
-}
-
-// latestOwner returns the owner of the slot with the highest epoch in the views.
-func (c *Cluster) latestOwner(views map[*Server]view, slot int) (*Server, error) {
-	var latest node
-	for _, v := range views {
-		if n, ok := v.owner(slot); ok && (latest.id == "" || n.epoch > latest.epoch) {
-			latest = n
-		}
-	}
-	if owner := c.ids[latest.id]; owner != nil {
-		return owner, nil
-	}
-	return nil, fmt.Errorf("none of the %d nodes that answer knows an owner", len(views))
-}
-
-// agreedOwner returns the owner of a slot if it serves, every node that answers names it, and every such node knows
-// which others are masters. A node that takes a replica for a master would not vote for it.
-func (c *Cluster) agreedOwner(ctx context.Context, slot int) (*Server, error) {
-	views := c.views(ctx)
-	owner, err := c.latestOwner(views, slot)
-	if err != nil {
-		return nil, err
-	}
-	for s, v := range views {
-		if n, _ := v.owner(slot); c.ids[n.id] != owner {
-			return nil, fmt.Errorf("%s does not name %s yet, but %q", s.addr, owner.addr, n.id)
-		}
-		for _, n := range v {
-			other, answers := views[c.ids[n.id]]
-			if answers && n.has("master") != other.self().has("master") {
-				return nil, fmt.Errorf("%s does not know the new role of %s yet", s.addr, c.ids[n.id].addr)
+	err := await(func(ctx context.Context) error {
+		owner = nil
+		for _, s := range c.servers {
+			for _, r := range c.view(ctx, s) {
+				if slot < r.Start || slot > r.End {
+					continue
+				}
+				named := c.servers[slices.Index(c.ids, r.Nodes[0].ID)]
+				if owner != nil && named != owner || !is(named) {
+					return fmt.Errorf("%s names %s", s.addr, named.addr)
+				}
+				owner = named
 			}
 		}
+		if owner == nil {
+			return errors.New("no node answers")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("redistest: no node %s slot %d: %v", what, slot, err)
 	}
-	return owner, owner.serves(ctx)
-}
-
-// isOwner returns nil if the nodes agree that s owns the slot.
-func (c *Cluster) isOwner(ctx context.Context, slot int, s *Server) error {
-	owner, err := c.agreedOwner(ctx, slot)
-	if err == nil && owner != s {
-		return errors.New("the slot still belongs to " + owner.addr)
-	}
-	return err
+	return owner
 }
 
 // slot returns the slot of a key. It asks one node after the other until one answers.
@@ -254,11 +212,80 @@ func (c *Cluster) slot(t testing.TB, key string) (slot int) {
 	return slot
 }
 
-func (c *Cluster) id(s *Server) string {
-	for id, other := range c.ids {
-		if other == s {
-			return id
+// Failover promotes the replica of a key's owner by CLUSTER FAILOVER: the old master cooperates, and no write is lost.
+// It returns the replica when every node that answers names it as the owner.
+func (c *Cluster) Failover(t testing.TB, key string) *Server {
+	t.Helper()
+	slot, from := c.slot(t, key), c.Owner(t, key)
+	var again time.Time
+	err := await(func(ctx context.Context) error {
+		for _, r := range c.view(ctx, from) {
+			if slot < r.Start || slot > r.End {
+				continue
+			}
+			if owner := c.servers[slices.Index(c.ids, r.Nodes[0].ID)]; owner != from {
+				return nil
+			}
+			if time.Now().Before(again) || len(r.Nodes) < 2 {
+				break
+			}
+			again = time.Now().Add(6 * time.Second) // the replica gives up after 5 s
+			replica := c.servers[slices.Index(c.ids, r.Nodes[1].ID)]
+			return replica.query(ctx, func(ctx context.Context, client *redis.Client) error {
+				return errors.Join(client.ClusterFailover(ctx).Err(), errors.New("asked for"))
+			})
+		}
+		return errors.New("not yet")
+	})
+	if err != nil {
+		t.Fatalf("redistest: CLUSTER FAILOVER from %s: %v", from.addr, err)
+	}
+	return c.WaitForFailover(t, key, from)
+}
+
+// BeginMove starts the move of a key's slot to another master, and moves its keys there, with their TTLs. The old
+// master still owns the slot, but answers ASK to a command on a key that it does not have. So new keys are created on
+// the other.
+func (c *Cluster) BeginMove(t testing.TB, key string, to *Server) {
+	t.Helper()
+	slot, from := c.slot(t, key), c.Owner(t, key)
+	c.set(t, to, slot, "IMPORTING", from)
+	c.set(t, from, slot, "MIGRATING", to)
+	from.do(t, "MIGRATE", func(ctx context.Context, client *redis.Client) error {
+		for {
+			keys, err := client.ClusterGetKeysInSlot(ctx, slot, 100).Result()
+			if err != nil || len(keys) == 0 {
+				return err
+			}
+			migrate := []any{"MIGRATE", "127.0.0.1", to.run.Port, "", 0, patience.Milliseconds(), "KEYS"}
+			for _, key := range keys {
+				migrate = append(migrate, key)
+			}
+			if err := client.Do(ctx, migrate...).Err(); err != nil {
+				return err
+			}
+		}
+	})
+}
+
+// EndMove makes the master to which BeginMove moved the keys the owner of the slot. It returns when every node that
+// answers agrees. The old owner then answers MOVED.
+func (c *Cluster) EndMove(t testing.TB, key string, to *Server) {
+	t.Helper()
+	slot := c.slot(t, key)
+	c.set(t, to, slot, "NODE", to) // first, which gives it the highest epoch
+	for _, s := range c.servers {  // the replicas learn it from their masters
+		if info, err := s.replication(context.Background()); s != to && err == nil && info["role"] == "master" {
+			c.set(t, s, slot, "NODE", to)
 		}
 	}
-	return ""
+	c.ownerThat(t, key, "has been given", func(s *Server) bool { return s == to })
+}
+
+// set sends CLUSTER SETSLOT to a master.
+func (c *Cluster) set(t testing.TB, s *Server, slot int, what string, node *Server) {
+	t.Helper()
+	s.do(t, "CLUSTER SETSLOT "+what, func(ctx context.Context, client *redis.Client) error {
+		return client.Do(ctx, "CLUSTER", "SETSLOT", slot, what, c.ids[slices.Index(c.servers, node)]).Err()
+	})
 }

@@ -5,7 +5,7 @@
 //   - a TCP proxy that causes a fault at a command that the test names;
 //   - clients in separate processes.
 //
-// A test without faults runs on miniredis and on a real server:
+// A test without faults runs on a real server, or on miniredis where there is none:
 //
 //	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 //		client := b.Client(t)
@@ -50,7 +50,8 @@
 //
 // ONCEGUARD_LONG=1 runs all long tests in full. Otherwise [Long] skips them and [Rounds] shortens them.
 //
-// ONCEGUARD_SERVERS lists other servers to test on: paths, separated as in PATH. [Main] then runs all tests once for
-// each server, with Sentinels and Cluster nodes of the same kind. [Server.Since] skips a test on a server that is too
-// old.
+// ONCEGUARD_BACKENDS=both makes [Each] run its tests on miniredis, too.
+//
+// ONCEGUARD_SERVERS is the path of another server to test on, also for Sentinels and Cluster nodes. [Server.Since] skips
+// a test on a server that is too old.
 package redistest

@@ -27,17 +27,3 @@ func (s Splitter) Reply() ([]byte, error) {
 
 // IsProtocol reports whether err means malformed bytes, not the end of the stream.
 func IsProtocol(err error) bool { return errors.Is(err, errProtocol) }
-
-// ParseView parses the reply to CLUSTER NODES, and returns the number of slots with an owner.
-func ParseView(text string) (owned int, err error) {
-	v, err := parseView(text)
-	for _, n := range v {
-		for _, r := range n.slots {
-			owned += r.last - r.first + 1
-		}
-	}
-	return owned, err
-}
-
-// IsOlder reports whether the version got is before want.
-func IsOlder(got, want string) bool { return isOlder(got, want) }

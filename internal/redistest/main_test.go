@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,13 +13,7 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv("REDISTEST_ORPHAN") != "" { // see TestServerDiesWithTheTestBinary
-		m.Run() // the test kills it
-		return
-	}
-	redistest.Main(m, programs...)
-}
+func TestMain(m *testing.M) { redistest.Main(m) }
 
 // within returns the context of a command that should succeed.
 func within(t *testing.T) context.Context {
@@ -88,13 +81,4 @@ func command(line string) string { return array('*', strings.Fields(line)...) }
 func isTimeout(err error) bool {
 	var timeout net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still waiting: %s", what)
-		}
-	}
 }

@@ -2,10 +2,11 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -17,7 +18,7 @@ import (
 // even if it is empty: see [Server.WaitForReplicas].
 func StartReplica(t testing.TB, of *Server, args ...string) *Server {
 	t.Helper()
-	s := newServer(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(of.port)}, args...)...)
+	s := newServer(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(of.run.Port)}, args...)...)
 	start(t, s)
 	if err := await(func(ctx context.Context) error { return inSync(ctx, of, s) }); err != nil {
 		t.Fatalf("redistest: %v", err)
@@ -38,95 +39,45 @@ func (s *Server) WaitForReplicas(t testing.TB, replicas ...*Server) {
 // inSync returns nil if the replicas are connected to the master, have all that it had at the time of the call, and
 // receive its further writes.
 func inSync(ctx context.Context, master *Server, replicas ...*Server) error {
-	of, err := master.role(ctx)
+	of, err := master.replication(ctx)
 	if err != nil {
 		return err
 	}
-	if of.name != "master" {
-		return fmt.Errorf("%s is no master but a %s", master.addr, of.name)
+	if of["role"] != "master" {
+		return fmt.Errorf("%s is no master but a %s", master.addr, of["role"])
 	}
+	had, _ := strconv.Atoi(of["master_repl_offset"])
 	for _, s := range replicas {
-		r, err := s.role(ctx)
+		r, err := s.replication(ctx)
 		if err != nil {
 			return err
 		}
-		if r.name != "slave" || r.master != master.addr || r.state != "connected" {
-			return fmt.Errorf("%s is not connected to its master %s: %+v", s.addr, master.addr, r)
+		has, _ := strconv.Atoi(r["slave_repl_offset"])
+		if net.JoinHostPort(r["master_host"], r["master_port"]) != master.addr || r["master_link_status"] != "up" || has < had {
+			return fmt.Errorf("%s is not in sync with its master %s, which is at %d: %v", s.addr, master.addr, had, r)
 		}
-		if r.offset < of.offset || !of.replicas[s.addr] {
-			return fmt.Errorf("the replica %s is not in sync: %+v, its master: %+v", s.addr, r, of)
-		}
-		if err := s.acknowledge(ctx); err != nil {
+	}
+	return master.query(ctx, func(ctx context.Context, c *redis.Client) error {
+		conn := c.Conn()
+		defer conn.Close()
+		// A replica that has sent no acknowledgement yet receives nothing, but counts as one at offset 0.
+		if err := conn.Publish(ctx, "redistest", "").Err(); err != nil || len(replicas) == 0 {
 			return err
 		}
-	}
-	return nil
-}
-
-// acknowledge makes a replica report its offset to its master. Until the first report, which can take a second, the
-// master sends nothing to a new replica.
-func (s *Server) acknowledge(ctx context.Context) error {
-	conn, err := connect(ctx, s.addr)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	// REPLCONF GETACK has no reply.
-	_, err = conn.Write([]byte("*3\r\n$8\r\nREPLCONF\r\n$6\r\nGETACK\r\n$1\r\n*\r\n*1\r\n$4\r\nPING\r\n"))
-	if err != nil {
-		return err
-	}
-	pong, err := newSplitter(conn).reply()
-	if err == nil && string(pong.raw) != "+PONG\r\n" {
-		return fmt.Errorf("%s answers %q", s.addr, pong.raw)
-	}
-	return err
-}
-
-// role is the reply to ROLE.
-type role struct {
-	name     string // "master", "slave", "sentinel"
-	offset   int64
-	replicas map[string]bool // of a master: those that have completed the first synchronization
-	master   string          // of a replica
-	state    string          // of a replica: "connected", or a step before
-}
-
-func (s *Server) role(ctx context.Context) (r role, err error) {
-	err = s.query(ctx, func(ctx context.Context, c *redis.Client) error {
-		reply, err := c.Do(ctx, "ROLE").Slice()
-		if err != nil {
-			return err
+		n, err := conn.Wait(ctx, len(replicas), 300*time.Millisecond).Result()
+		if err == nil && n < int64(len(replicas)) {
+			return fmt.Errorf("%d replicas of %s have acknowledged, of %d", n, master.addr, len(replicas))
 		}
-		r, err = parseRole(reply)
 		return err
 	})
-	return r, err
 }
 
-var errRole = errors.New("redistest: unexpected reply to ROLE")
-
-func parseRole(reply []any) (r role, err error) {
-	if len(reply) == 0 {
-		return r, errRole
-	}
-	r.name, _ = reply[0].(string)
-	switch {
-	case r.name == "master" && len(reply) == 3:
-		r.offset, _ = reply[1].(int64)
-		r.replicas = map[string]bool{}
-		replicas, _ := reply[2].([]any)
-		for _, replica := range replicas {
-			if of, ok := replica.([]any); ok && len(of) == 3 {
-				r.replicas[fmt.Sprintf("%v:%v", of[0], of[1])] = true
-			}
-		}
-	case r.name == "slave" && len(reply) == 5:
-		r.master = fmt.Sprintf("%v:%v", reply[1], reply[2])
-		r.state, _ = reply[3].(string)
-		r.offset, _ = reply[4].(int64)
-	case r.name != "sentinel":
-		return r, errRole
-	}
-	return r, nil
+// replication returns the section of INFO.
+func (s *Server) replication(ctx context.Context) (fields map[string]string, err error) {
+	err = s.query(ctx, func(ctx context.Context, c *redis.Client) error {
+		info, err := c.InfoMap(ctx, "replication").Result()
+		fields = info["Replication"]
+		return err
+	})
+	return fields, err
 }

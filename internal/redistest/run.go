@@ -1,26 +1,60 @@
 package redistest
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/onceguard/onceguard/internal/child"
 )
+
+// Program is what a test binary runs instead of its tests when [Run] starts it: a client that a test can pause or kill.
+type Program struct {
+	Name string
+
+	// Run gets the args of [Run]. It reads from in the lines of [Process.Send], until the test calls [Process.Wait],
+	// and writes to out the lines for [Process.Line]. An error goes to standard error, and the process exits with 1.
+	Run func(args []string, in io.Reader, out io.Writer) error
+}
+
+// programEnv is the environment variable that names the program of a process.
+const programEnv = "REDISTEST_PROGRAM"
+
+func execute(programs []Program, name string) int {
+	i := slices.IndexFunc(programs, func(p Program) bool { return p.Name == name })
+	if i < 0 {
+		fmt.Fprintf(os.Stderr, "redistest: Main was given no program %q\n", name)
+		return 1
+	}
+	if err := programs[i].Run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
 
 // Process is a [Program] that runs in a separate process. Its methods may be called from any goroutine that may end the
 // test.
 type Process struct {
 	name    string
-	process *process
+	process *child.Process
 	input   *os.File
-	output  *lines
-	errors  string
+	output  chan string // lines; closed after the last one
+	errors  string      // file with standard error
 }
+
+// unread is how many lines a program may print before its test reads them.
+const unread = 1 << 16
 
 // Run starts the test binary as one of the programs passed to [Main]. The end of the test kills it, as does, on Linux,
 // the end of the test binary. The log of a failed test has its standard error. A data race in it fails the test.
@@ -31,8 +65,9 @@ func Run(t testing.TB, name string, args ...string) *Process {
 		t.Fatalf("redistest: running %s: %v", name, err)
 	}
 	t.Cleanup(func() {
-		p.process.kill()
-		<-p.output.ended
+		p.Kill(t)
+		for range p.output { // to its end
+		}
 		p.input.Close()
 		text := p.stderr()
 		if bytes.Contains(text, []byte("WARNING: DATA RACE")) {
@@ -69,12 +104,23 @@ func (p *Process) start(args []string) error {
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), programEnv+"="+p.name)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, stderr
-	if p.process, err = startProcess(cmd); err != nil {
+	if p.process, err = child.Start(cmd, nil, syscall.SIGKILL); err != nil {
 		input.Close()
 		output.Close()
 		return err
 	}
-	p.input, p.output = input, readLines(output)
+	p.input, p.output = input, make(chan string, unread)
+	go func() {
+		defer output.Close()
+		defer close(p.output)
+		for in := bufio.NewReader(output); ; {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				return
+			}
+			p.output <- strings.TrimSuffix(line, "\n")
+		}
+	}()
 	return nil
 }
 
@@ -99,18 +145,29 @@ func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\'
 // newline. It ends the test if no line comes.
 func (p *Process) Line(t testing.TB) string {
 	t.Helper()
-	line, err := p.output.next()
-	if err != nil {
-		t.Fatalf("redistest: a line of %s: %v\n%s", p.name, err, p.stderr())
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case line, ok := <-p.output:
+		if !ok {
+			t.Fatalf("redistest: %s has ended without another line\n%s", p.name, p.stderr())
+		}
+		return line
+	case <-timer.C:
+		t.Fatalf("redistest: no line of %s within %v\n%s", p.name, patience, p.stderr())
 	}
-	return line
+	return ""
 }
 
 // Rest waits for the end of the process, as Wait does, and returns the lines that Line has not returned.
 func (p *Process) Rest(t testing.TB) []string {
 	t.Helper()
 	_ = p.Wait(t)
-	return p.output.rest()
+	var rest []string
+	for line := range p.output {
+		rest = append(rest, line)
+	}
+	return rest
 }
 
 // Send writes a line to the standard input of the process. It ends the test if the process has ended.
@@ -128,7 +185,7 @@ func (p *Process) Send(t testing.TB, line string) {
 // Pause stops the process with SIGSTOP. It returns when every thread has stopped.
 func (p *Process) Pause(t testing.TB) {
 	t.Helper()
-	if err := p.process.pause(); err != nil {
+	if err := p.process.Pause(); err != nil {
 		t.Fatalf("redistest: pausing %s: %v\n%s", p.name, err, p.stderr())
 	}
 }
@@ -136,7 +193,7 @@ func (p *Process) Pause(t testing.TB) {
 // Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
 func (p *Process) Resume(t testing.TB) {
 	t.Helper()
-	if err := p.process.resume(); err != nil {
+	if err := p.process.Resume(); err != nil {
 		t.Fatalf("redistest: resuming %s: %v", p.name, err)
 	}
 }
@@ -144,7 +201,9 @@ func (p *Process) Resume(t testing.TB) {
 // Kill ends the process with SIGKILL, paused or not. It returns when the process has ended.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
-	p.process.kill()
+	if err := p.process.Stop(syscall.SIGKILL); err != nil {
+		t.Errorf("redistest: killing %s: %v", p.name, err)
+	}
 }
 
 // Wait closes the standard input of the process and waits for its end. If the exit code is not 0, the error wraps an
@@ -157,12 +216,12 @@ func (p *Process) Wait(t testing.TB) error {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	select {
-	case <-p.process.done:
+	case <-p.process.Done:
 	case <-deadline.C:
 		t.Fatalf("redistest: %s has not ended within %v\n%s", p.name, patience, p.stderr())
 	}
-	if err := p.process.err; err != nil {
-		return fmt.Errorf("%s: %w\n%s", p.name, err, p.stderr())
+	if state := p.process.Cmd.ProcessState; !state.Success() {
+		return fmt.Errorf("%s: %w\n%s", p.name, &exec.ExitError{ProcessState: state}, p.stderr())
 	}
 	return nil
 }

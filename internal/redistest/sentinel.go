@@ -41,7 +41,7 @@ func StartSentinel(t testing.TB, replicas int, args ...string) *Sentinel {
 	master, others := g.servers[0], g.servers[1:]
 	start(t, master)
 	for _, s := range others {
-		s.configure(t, "redis.conf", fmt.Sprintf("replicaof 127.0.0.1 %d\n", master.port))
+		s.configure(t, "redis.conf", fmt.Sprintf("replicaof 127.0.0.1 %d\n", master.run.Port))
 	}
 	start(t, others...)
 	master.WaitForReplicas(t, others...)
@@ -58,7 +58,7 @@ func (g *Sentinel) monitor(t testing.TB, master *Server) {
 		"sentinel down-after-milliseconds %[1]s 500\n"+
 		"sentinel failover-timeout %[1]s 2000\n"+
 		"sentinel parallel-syncs %[1]s 100\n",
-		sentinelName, master.port), "--sentinel")
+		sentinelName, master.run.Port), "--sentinel")
 	start(t, g.process)
 	// Shorten the periods, which are up to 10 s, and 30 s after the machine was busy. The tests of Redis do the same.
 	// Since Redis 7.0.
@@ -223,7 +223,7 @@ func (g *Sentinel) query(ctx context.Context, f func(context.Context, *redis.Sen
 // others.
 func (s *Server) configure(t testing.TB, name, content string, args ...string) {
 	t.Helper()
-	path := filepath.Join(s.dir, name)
+	path := filepath.Join(s.run.Dir, name)
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatalf("redistest: %v", err)
 	}

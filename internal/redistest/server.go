@@ -5,27 +5,28 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/child"
 )
 
 // Server is a redis-server process for one test. Its methods may be called from any goroutine that may end the test.
 type Server struct {
 	keyspace
-	path string
-	dir  string
-	port int
-	bus  bool     // a Cluster node, which also needs the port of the Cluster bus
 	file []string // configuration file and its args, at the start of the command line
 	args []string
 
-	mu      sync.Mutex
-	process *process // the latest one, which may have ended
+	mu  sync.Mutex
+	run child.Server // guarded by mu
 }
 
 // Start runs redis-server on a free loopback port, empty and without persistence. It returns when the server answers.
@@ -54,47 +55,94 @@ func StartMasters(t testing.TB, n int, args ...string) []*Server {
 	return servers
 }
 
+// newServer returns a server that is not started yet. The end of the test stops it.
+func newServer(t testing.TB, args ...string) *Server {
+	t.Helper()
+	path := mustFindServer(t)
+	s := &Server{args: args}
+	s.run = child.Server{Name: "redis-server", Dir: t.TempDir(), Ready: s.answers, Last: syscall.SIGKILL, Command: func() *exec.Cmd {
+		return exec.Command(path, slices.Concat(s.file, []string{
+			"--port", strconv.Itoa(s.run.Port),
+			"--bind", "127.0.0.1",
+			"--dir", s.run.Dir,
+			"--save", "",
+			"--appendonly", "no",
+			"--repl-diskless-sync", "yes", // otherwise a restarted master is not empty; default since 7.0
+			"--repl-diskless-sync-delay", "0", // default 5 s, to wait for more replicas
+			"--rdb-del-sync-files", "yes", // otherwise a restarted replica is not empty
+		}, s.args)...)
+	}}
+	t.Cleanup(func() {
+		s.Kill(t)
+		if t.Failed() {
+			t.Logf("redis-server on %s:\n%s", s.addr, s.run.Log())
+		}
+	})
+	return s
+}
+
+// start starts the servers in parallel, each on a free port.
+func start(t testing.TB, servers ...*Server) {
+	t.Helper()
+	errs := make([]error, len(servers))
+	var starting sync.WaitGroup
+	for i, s := range servers {
+		starting.Go(func() { errs[i] = s.run.Start(); s.addr = s.run.Addr() })
+	}
+	starting.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatalf("redistest: %v", err)
+	}
+}
+
+// answers reports whether the process serves commands. It compares the process ID, because another server may have
+// taken the port first.
+func (s *Server) answers(pid int) bool {
+	server := keyspace{s.run.Addr()}
+	return server.query(context.Background(), func(ctx context.Context, c *redis.Client) error {
+		info, err := c.Info(ctx, "server").Result()
+		if err == nil && !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", pid)) {
+			return errors.New("another server")
+		}
+		return errors.Join(err, c.Ping(ctx).Err())
+	}) == nil
+}
+
 // Pause stops the process with SIGSTOP, and returns when every thread has stopped. The kernel still accepts
 // connections. The end of the test resumes the process, before the clean-ups that were registered earlier.
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() { s.Resume(t) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.process.pause(); err != nil {
-		t.Fatalf("redistest: pausing redis-server on %s: %v", s.addr, err)
-	}
+	s.process(t, "pausing", func() error { return s.run.Process().Pause() })
 }
 
 // Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.process.resume(); err != nil {
-		t.Fatalf("redistest: resuming redis-server on %s: %v", s.addr, err)
-	}
+	s.process(t, "resuming", func() error { return s.run.Process().Resume() })
 }
 
 // Kill ends the process with SIGKILL, paused or not. It returns when the process has ended and the port refuses
 // connections.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
-	s.stop()
+	s.process(t, "killing", func() error { return s.run.Stop(syscall.SIGKILL) })
 }
 
 // Restart kills the server if it runs, starts it again with the same port and arguments, and returns when it answers.
 // The server is empty unless the arguments made it persistent.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
-	s.stop()
-	deadline := time.Now().Add(patience)
-	err := s.launch()
-	for errors.Is(err, errPortTaken) && time.Now().Before(deadline) {
-		err = s.launch()
-	}
-	if err != nil {
-		t.Fatalf("redistest: restarting redis-server on %s: %v", s.addr, err)
+	s.Kill(t)
+	s.process(t, "restarting", s.run.Restart)
+}
+
+func (s *Server) process(t testing.TB, what string, do func() error) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := do(); err != nil {
+		t.Fatalf("redistest: %s redis-server on %s: %v", what, s.addr, err)
 	}
 }
 
@@ -107,22 +155,4 @@ func (s *Server) Elapse(t testing.TB, d time.Duration) {
 	s.do(t, "Elapse", func(ctx context.Context, c *redis.Client) error {
 		return c.Eval(ctx, elapse, nil, d.Milliseconds()).Err()
 	})
-}
-
-func (s *Server) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process != nil {
-		s.process.kill()
-	}
-}
-
-func (s *Server) logFile() string { return filepath.Join(s.dir, "redis-server.log") }
-
-func (s *Server) log() []byte {
-	log, err := os.ReadFile(s.logFile())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Appendf(nil, "(the log cannot be read: %v)", err)
-	}
-	return log
 }

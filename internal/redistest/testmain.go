@@ -20,9 +20,6 @@ import (
 //
 // It runs the tests, fails if a goroutine is left afterwards, and exits. It does not return.
 //
-// With ONCEGUARD_SERVERS it runs all tests once for each server listed there, and prints its name to standard error. A
-// server that does not start is a failure.
-//
 // First it prints to standard error, in one line, which tests are left out: those that need redis-server if there is
 // none, and long ones without ONCEGUARD_LONG=1, see [Long]. Unless -test.parallel is set, it runs at least 16 tests in
 // parallel.
@@ -37,7 +34,7 @@ func Main(m *testing.M, programs ...Program) {
 	}
 	flag.Parse()
 	raiseParallel()
-	goleak.VerifyTestMain(matrix{m})
+	goleak.VerifyTestMain(m)
 }
 
 // leftOut returns which tests do not run, and why.
@@ -87,8 +84,8 @@ func mustFindServer(t testing.TB) string {
 
 // findServer returns the path of the server of this run: the one in ONCEGUARD_SERVERS, or redis-server.
 func findServer() (string, error) {
-	return exec.LookPath(cmp.Or(os.Getenv(serversEnv), "redis-server"))
+	return exec.LookPath(cmp.Or(os.Getenv(serverEnv), "redis-server"))
 }
 
 // required reports whether a missing server fails a test: in CI, or if ONCEGUARD_SERVERS names one.
-func required() bool { return os.Getenv("CI") == "true" || os.Getenv(serversEnv) != "" }
+func required() bool { return os.Getenv("CI") == "true" || os.Getenv(serverEnv) != "" }

@@ -71,6 +71,7 @@ func (c *granted) Read(p []byte) (int, error) {
 }
 
 func (*granted) Close() error                     { return nil }
+func (*granted) SetDeadline(time.Time) error      { return nil }
 func (*granted) SetReadDeadline(time.Time) error  { return nil }
 func (*granted) SetWriteDeadline(time.Time) error { return nil }
 
