@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -25,64 +26,54 @@ var bareSettle = redis.NewScript(`
 	end
 	return 0`)
 
-// sender returns what commands are sent through.
-type sender func(*redis.Client) (redis.Cmdable, error)
-
-func oneByOne(c *redis.Client) (redis.Cmdable, error) { return c, nil }
-
-// autoPipelined returns go-redis's AutoPipeline with its defaults: what callers send at the same time goes in one write.
-func autoPipelined(fullDuplex bool) sender {
-	return func(c *redis.Client) (redis.Cmdable, error) {
-		options := redis.DefaultBlockingAutoPipelineOptions()
-		options.FullDuplex = fullDuplex
-		return c.AutoPipelineWithOptions(options)
-	}
-}
-
 // openBare opens a site whose callers claim a key, run the service and settle the key. Keys are not hashed, requests not
 // compared, tokens not random, and nothing is renewed.
-func openBare(by sender) opener {
-	return bareSite(by, func(ctx context.Context, commands redis.Cmdable, s *service, key string) (int, []byte, error) {
-		held, err := commands.SetArgs(ctx, key, bareToken, redis.SetArgs{Mode: "NX", Get: true, TTL: bareLease}).Bytes()
-		switch {
-		case err == nil && string(held) == bareToken:
-			return http.StatusConflict, nil, nil
-		case !errors.Is(err, redis.Nil):
-			return http.StatusCreated, held, err
-		}
-		s.run()
-		n, err := bareSettle.EvalSha(ctx, commands, []string{key}, bareToken, s.body, bareTTL.Milliseconds()).Int()
-		if err == nil && n != 1 {
-			err = errors.New("the claim is gone")
-		}
-		return http.StatusCreated, s.body, err
-	})
+var openBare = bareSite(bare)
+
+func bare(ctx context.Context, client *redis.Client, s *service, key string) (int, []byte, error) {
+	held, err := client.SetArgs(ctx, key, bareToken, redis.SetArgs{Mode: "NX", Get: true, TTL: bareLease}).Bytes()
+	switch {
+	case err == nil && string(held) == bareToken:
+		return http.StatusConflict, nil, nil
+	case !errors.Is(err, redis.Nil):
+		return http.StatusCreated, held, err
+	}
+	s.runs.Add(1)
+	n, err := bareSettle.EvalSha(ctx, client, []string{key}, bareToken, s.body, bareTTL.Milliseconds()).Int()
+	if err == nil && n != 1 {
+		err = errors.New("the claim is gone")
+	}
+	return http.StatusCreated, s.body, err
 }
 
 // openBareGet opens a site whose callers read a key, and if it holds nothing run the service and write it.
-func openBareGet(by sender) opener {
-	return bareSite(by, func(ctx context.Context, commands redis.Cmdable, s *service, key string) (int, []byte, error) {
-		held, err := commands.Get(ctx, key).Bytes()
-		if errors.Is(err, redis.Nil) {
-			s.run()
-			held, err = s.body, commands.Set(ctx, key, s.body, bareTTL).Err()
-		}
-		return http.StatusCreated, held, err
-	})
-}
+var openBareGet = bareSite(func(ctx context.Context, client *redis.Client, s *service, key string) (int, []byte, error) {
+	held, err := client.Get(ctx, key).Bytes()
+	if errors.Is(err, redis.Nil) {
+		s.runs.Add(1)
+		held, err = s.body, client.Set(ctx, key, s.body, bareTTL).Err()
+	}
+	return http.StatusCreated, held, err
+})
 
-func bareSite(
-	by sender, visit func(ctx context.Context, commands redis.Cmdable, s *service, key string) (int, []byte, error),
-) opener {
+func bareSite(visit func(ctx context.Context, client *redis.Client, s *service, key string) (int, []byte, error)) opener {
 	return func(ctx context.Context, c conditions, s *service) (*site, error) {
 		client := c.newClient()
-		commands, err := by(client)
-		if err == nil {
-			err = bareSettle.Load(ctx, commands).Err()
-		}
 		newVisitor := func() visitor {
-			return func(key string) (int, []byte, error) { return visit(context.Background(), commands, s, key) }
+			return func(key string) (int, []byte, error) { return visit(context.Background(), client, s, key) }
 		}
-		return &site{newVisitor: newVisitor, close: client.Close}, err
+		return &site{newVisitor: newVisitor, close: client.Close}, bareSettle.Load(ctx, client).Err()
 	}
+}
+
+// bareHandler is the service's handler with the bare commands in it.
+func bareHandler(client *redis.Client, s *service) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		status, body, err := bare(r.Context(), client, s, r.Header.Get(idempotencyKey))
+		if err != nil {
+			status, body = http.StatusInternalServerError, []byte(err.Error())
+		}
+		s.write(w, status, body)
+	})
 }

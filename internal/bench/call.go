@@ -69,28 +69,6 @@ func (c *call) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// fastCall calls a handler of fasthttp.
-type fastCall struct {
-	handler fasthttp.RequestHandler
-	body    []byte
-	ctx     fasthttp.RequestCtx
-}
-
-func newFastCall(h fasthttp.RequestHandler, body []byte) *fastCall {
-	c := &fastCall{handler: h, body: body}
-	c.ctx.Init(new(fasthttp.Request), nil, nil)
-	return c
-}
-
-// visit is a [visitor].
-func (c *fastCall) visit(key string) (int, []byte, error) {
-	c.ctx.ResetUserValues()
-	c.ctx.Response.Reset()
-	fillRequest(&c.ctx.Request, "/payments", key, c.body)
-	c.handler(&c.ctx)
-	return c.ctx.Response.StatusCode(), c.ctx.Response.Body(), nil
-}
-
 func fillRequest(r *fasthttp.Request, uri, key string, body []byte) {
 	r.Reset()
 	r.Header.SetMethod(http.MethodPost)

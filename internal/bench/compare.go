@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -18,6 +20,7 @@ type compareConfig struct {
 	rounds  int
 	time    time.Duration // of one measurement
 	callers []int
+	beside  string // a program; may be empty
 }
 
 func parseCompare(s session) (compareConfig, error) {
@@ -29,6 +32,20 @@ func parseRounds(s session, name string, cfg compareConfig) (compareConfig, erro
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.IntVar(&cfg.rounds, "rounds", cfg.rounds, "how often everything is measured")
 	flags.DurationVar(&cfg.time, "time", cfg.time, "how long one measurement takes")
+	if name == httpCommand {
+		flags.StringVar(&cfg.beside, "beside", "", "another build of this `program`, whose onceguard is measured as well")
+	}
+	flags.Func("callers", fmt.Sprintf("how many there are, in turn (default %v)", cfg.callers), func(list string) (err error) {
+		cfg.callers = nil
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return errors.New("want numbers with commas between them")
+			}
+			cfg.callers = append(cfg.callers, n)
+		}
+		return nil
+	})
 	if err := parseFlags(flags, s); err != nil {
 		return cfg, err
 	}
@@ -40,13 +57,13 @@ func parseRounds(s session, name string, cfg compareConfig) (compareConfig, erro
 
 // compare measures, and writes the tables.
 func compare(ctx context.Context, s session, cfg compareConfig) error {
+	return compareSuite(ctx, s, cfg, comparisonSuite())
+}
+
+// compareSuite is compare for any suite without a database.
+func compareSuite(ctx context.Context, s session, cfg compareConfig, suite suite) error {
 	head := about(ctx)
-	suite := comparisonSuite()
 	columns, err := measureColumns(ctx, s, cfg, suite, nil)
-	if err != nil {
-		return err
-	}
-	overHTTP, err := measureHTTP(ctx, s, cfg)
 	if err != nil {
 		return err
 	}
@@ -55,7 +72,7 @@ func compare(ctx context.Context, s session, cfg compareConfig) error {
 	for _, c := range columns {
 		fmt.Fprintf(s.out, "- %s: %s\n", plural(c.callers, "caller"), s.cores.describe(c.callers))
 	}
-	return errors.Join(suite.writeTables(s.out, columns), writeHTTP(s, overHTTP))
+	return suite.writeTables(s.out, columns)
 }
 
 // measureColumns measures the suite for each number of callers. d is nil if the suite needs none.
@@ -85,10 +102,7 @@ type column struct {
 // scores are what one round came to, by the id of the contender. What failed is missing.
 type scores map[string]score
 
-type score struct {
-	rate          float64 // answers in a second
-	allocs, bytes float64 // for each answer
-}
+type score struct{ rate float64 } // answers in a second
 
 // board measures a column.
 type board struct {
@@ -137,13 +151,8 @@ func (b *board) play(ctx context.Context) error {
 // scripts.
 func (b *board) fill(ctx context.Context) error {
 	for _, c := range b.contenders {
-		if b.callers < c.least {
-			continue
-		}
-		conditions := b.conditions
-		conditions.late = c.late
 		var err error
-		if c.subject, err = c.setUp(ctx, conditions); err != nil {
+		if c.subject, err = c.setUp(ctx, b.conditions); err != nil {
 			return fmt.Errorf("%s: %w", c.id(), err)
 		}
 		b.ready = append(b.ready, c)
@@ -161,8 +170,7 @@ func (b *board) measure(ctx context.Context, c contender, d time.Duration, round
 		b.failures = append(b.failures, failure)
 		return
 	}
-	n := float64(sum(r.answers))
-	round[c.id()] = score{rate: r.rate(), allocs: float64(r.allocs) / n, bytes: float64(r.bytes) / n}
+	round[c.id()] = score{r.rate()}
 }
 
 // shuffled returns the contenders in a random order in which groups stay together, so that what is compared is measured

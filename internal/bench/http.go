@@ -11,16 +11,18 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
 )
 
-// serveCommand is the command of the server's process. It is not for users.
-const serveCommand = "serve"
+const (
+	httpCommand  = "http"
+	serveCommand = "serve" // of the server's process; not for users
+)
 
 // served serve the service to a listener, by the name of the site.
 var served = map[string]func(conditions, *service, net.Listener) error{
@@ -28,6 +30,13 @@ var served = map[string]func(conditions, *service, net.Listener) error{
 	"onceguard": func(c conditions, s *service, l net.Listener) error {
 		protect, _ := protection(c)
 		return serveHTTP(l, s, protect(s))
+	},
+	"raw": func(c conditions, s *service, l net.Listener) error {
+		client := c.newClient()
+		if err := bareSettle.Load(context.Background(), client).Err(); err != nil {
+			return err
+		}
+		return serveHTTP(l, s, bareHandler(client, s))
 	},
 	"fiber-handler": func(_ conditions, s *service, l net.Listener) error { return serveFiber(l, s, s.fiber) },
 	"fiber": func(c conditions, s *service, l net.Listener) error {
@@ -78,12 +87,20 @@ func serve(_ context.Context, s session, cfg serveConfig) error {
 
 // openServed opens a site in a process of its own.
 func openServed(name string) opener {
-	return func(_ context.Context, c conditions, _ *service) (*site, error) {
+	return func(ctx context.Context, c conditions, s *service) (*site, error) {
 		self, err := os.Executable()
 		if err != nil {
 			return nil, err
 		}
-		p := newProcess(c.core, self, serveCommand, "-site", name, "-redis", c.server.addr, "-pool", strconv.Itoa(c.pool))
+		return openServedBy(self, name)(ctx, c, s)
+	}
+}
+
+// openServedBy opens a site in a process of that build of this program.
+func openServedBy(program, name string) opener {
+	return func(_ context.Context, c conditions, _ *service) (*site, error) {
+		var err error
+		p := newProcess(c.core, program, serveCommand, "-site", name, "-redis", c.server.addr, "-pool", strconv.Itoa(c.pool))
 		p.Stderr = os.Stderr
 		out, err := p.StdoutPipe()
 		if err == nil {
@@ -140,39 +157,47 @@ func (c *remoteCall) visit(key string) (int, []byte, error) {
 	return c.response.StatusCode(), c.response.Body(), err
 }
 
-// httpSuite is that of the comparison over HTTP.
-func httpSuite() suite {
-	s := comparisonSuite()
-	s.served = true
-	s.contenders = []contender{
-		{group: first, name: "handler", label: "net/http alone", setUp: unprotected(openServed("handler"))},
-		{group: first, name: "fiber-handler", label: "fiber v3 alone", setUp: unprotected(openServed("fiber-handler"))},
-		{group: first, name: "onceguard", label: "onceguard", setUp: firsts(openServed("onceguard"))},
-		{group: first, name: "fiber", label: "fiber v3 idempotency", setUp: firsts(openServed("fiber"))},
-		{group: replay, name: "onceguard", label: "onceguard", setUp: replays(openServed("onceguard"))},
-		{group: replay, name: "fiber", label: "fiber v3 idempotency", setUp: replays(openServed("fiber"))},
+func parseHTTP(s session) (compareConfig, error) {
+	return parseRounds(s, httpCommand, compareConfig{rounds: 15, time: 400 * time.Millisecond, callers: []int{8, 16, 64, 256}})
+}
+
+// compareHTTP measures over HTTP, and writes the tables.
+func compareHTTP(ctx context.Context, s session, cfg compareConfig) error {
+	s.cores.first, s.cores.last = s.cores.last, s.cores.first // of the server, and of this process and Redis
+	return compareSuite(ctx, s, cfg, httpSuite(cfg.beside))
+}
+
+// httpSuite is that of the comparison over HTTP, also with another build of this program unless beside is empty.
+func httpSuite(beside string) suite {
+	s := suite{
+		contenders: []contender{
+			{group: first, name: "handler", label: "net/http alone", setUp: unprotected(openServed("handler"))},
+			{group: first, name: "raw", label: "raw: the two bare commands in the handler", setUp: firsts(openServed("raw"))},
+			{group: first, name: "onceguard", label: "onceguard", setUp: firsts(openServed("onceguard"))},
+			{group: first, name: "fiber-handler", label: "fiber v3 alone", setUp: unprotected(openServed("fiber-handler"))},
+			{group: first, name: "fiber", label: "fiber v3 idempotency", setUp: firsts(openServed("fiber"))},
+			{group: replay, name: "raw", label: "raw: the bare command in the handler", setUp: replays(openServed("raw"))},
+			{group: replay, name: "onceguard", label: "onceguard", setUp: replays(openServed("onceguard"))},
+			{group: replay, name: "fiber", label: "fiber v3 idempotency", setUp: replays(openServed("fiber"))},
+		},
+		groups: groups,
+		comparisons: []comparison{
+			{"first request / raw", "first/onceguard first/raw"},
+			{"replay / raw", "replay/onceguard replay/raw"},
+			{"first request / net/http alone", "first/onceguard first/handler"},
+			{"first request / fiber", "first/onceguard first/fiber"},
+			{"replay / fiber", "replay/onceguard replay/fiber"},
+		},
+		rate:   thousands,
+		warmUp: 200 * time.Millisecond,
 	}
-	s.comparisons = []comparison{
-		{"first request / net/http alone", "first/onceguard first/handler"},
-		{"replay / net/http alone", "replay/onceguard first/handler"},
-		{"first request / fiber", "first/onceguard first/fiber"},
-		{"replay / fiber", "replay/onceguard replay/fiber"},
+	if beside != "" {
+		s.contenders = append(s.contenders,
+			contender{group: first, name: "beside", label: beside, setUp: firsts(openServedBy(beside, "onceguard"))},
+			contender{group: replay, name: "beside", label: beside, setUp: replays(openServedBy(beside, "onceguard"))})
+		s.comparisons = append(s.comparisons,
+			comparison{"first request / " + beside, "first/onceguard first/beside"},
+			comparison{"replay / " + beside, "replay/onceguard replay/beside"})
 	}
 	return s
-}
-
-// measureHTTP measures the suite over HTTP, for 16 and 64 callers of those that cfg has.
-func measureHTTP(ctx context.Context, s session, cfg compareConfig) ([]column, error) {
-	cfg.callers = slices.DeleteFunc(slices.Clone(cfg.callers), func(n int) bool { return n != 16 && n != 64 })
-	s.cores.first, s.cores.last = s.cores.last, s.cores.first // of the server, and of this process and Redis
-	return measureColumns(ctx, s, cfg, httpSuite(), nil)
-}
-
-// writeHTTP writes what measureHTTP has measured.
-func writeHTTP(s session, columns []column) error {
-	fmt.Fprint(s.out, "\n## Over HTTP, a connection for each caller\n")
-	if s.cores.first != "" {
-		fmt.Fprintf(s.out, "\nThe server on core %s, bench and Redis on core %s.\n", s.cores.last, s.cores.first)
-	}
-	return httpSuite().writeTables(s.out, columns)
 }

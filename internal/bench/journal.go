@@ -67,13 +67,13 @@ func journalSuite() suite {
 	return suite{
 		contenders: []contender{
 			{group: payment, name: "alone", label: "the transaction alone", setUp: payments(plainly, unprotectedly, 0, 0)},
-			{group: payment, name: "redis", label: "Redis only", baseline: "alone", setUp: payments(plainly, protectedly, 1, 0)},
+			{group: payment, name: "redis", label: "Redis only", setUp: payments(plainly, protectedly, 1, 0)},
 			{
-				group: payment, name: "transactional", label: "transactional journal", baseline: "alone",
+				group: payment, name: "transactional", label: "transactional journal",
 				setUp: payments(inJournal(sqljournal.Transactional), protectedly, 1, 1),
 			},
 			{
-				group: payment, name: "intent", label: "intent journal", baseline: "alone",
+				group: payment, name: "intent", label: "intent journal",
 				setUp: payments(inJournal(sqljournal.Intent), protectedly, 1, 1),
 			},
 		},

@@ -1,4 +1,4 @@
-// What the callers of the tables do with a site: four kinds of requests, each with what must have been done at the end.
+// What the callers of the tables do with a site: two kinds of requests, each with what must have been done at the end.
 
 package main
 
@@ -9,13 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
-)
-
-// crowds are of so many callers, and the handler takes so long.
-const (
-	crowd      = 8
-	crowdDelay = 2 * time.Millisecond
 )
 
 // web is a site with its callers.
@@ -126,70 +119,6 @@ func replays(open opener) setUp {
 			caller: same,
 			end: func(ctx context.Context, _ []int) error {
 				return errors.Join(w.wantRuns(0), w.server.wantKeys(ctx, w.callers))
-			},
-		}
-	})
-}
-
-// inFlights are requests whose first one runs for the whole measurement, for each caller another one. The answer is 409.
-func inFlights(open opener) setUp {
-	return onSite(open, func(w *web) subject {
-		held := make([]string, w.callers)
-		var finished chan error // gets the outcome of each first request
-		return subject{
-			begin: func(context.Context) error {
-				s := w.service
-				s.runs.Store(0)
-				s.held, s.entered, s.open = int64(w.callers), make(chan struct{}, w.callers), make(chan struct{})
-				outcomes := make(chan error, w.callers)
-				finished = outcomes
-				for i := range held {
-					held[i] = w.keys[i].fresh()
-					go func() { outcomes <- post(w.newVisitor(), held[i], w.body, http.StatusCreated) }()
-				}
-				for range held {
-					select {
-					case <-s.entered:
-					case err := <-outcomes:
-						close(s.open)
-						return fmt.Errorf("a first one was answered before it ran (%v)", err)
-					}
-				}
-				return nil
-			},
-			caller: func(i int) func() error {
-				return w.repeat(i, func() string { return held[i] }, http.StatusConflict)
-			},
-			end: func(context.Context, []int) error {
-				close(w.service.open)
-				err := w.wantRuns(w.callers)
-				for range held {
-					err = errors.Join(err, <-finished)
-				}
-				return err
-			},
-		}
-	})
-}
-
-// crowds are requests that eight callers each send at about the same time. The first one runs the handler, which takes a
-// while, and the others get its response. A caller sends the next request as soon as it has the answer.
-func crowds(open opener) setUp {
-	return onSite(open, func(w *web) subject {
-		w.service.delay = crowdDelay
-		measurement := 0
-		return subject{
-			begin: func(context.Context) error { measurement++; return nil },
-			caller: func(i int) func() error {
-				k := keys{caller: i / crowd, next: measurement << 24}
-				return w.repeat(i, k.fresh, http.StatusCreated)
-			},
-			end: func(ctx context.Context, answers []int) error {
-				requests := 0
-				for members := range slices.Chunk(answers, crowd) {
-					requests += slices.Max(members)
-				}
-				return errors.Join(w.wantRuns(requests), w.server.wantKeys(ctx, requests))
 			},
 		}
 	})

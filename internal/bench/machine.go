@@ -13,7 +13,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -59,20 +58,6 @@ func procField(file, name string) string {
 		}
 	}
 	return "unknown"
-}
-
-// residentBytes returns how much memory this process occupies, 0 if that is not known.
-func residentBytes() int {
-	kilobytes, _, _ := strings.Cut(procField("self/status", "VmRSS"), " ")
-	n, _ := strconv.Atoi(kilobytes)
-	return n << 10
-}
-
-// ownCPU returns how long this process has been on a core.
-func ownCPU() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // an error leaves it 0
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // cores are the first and the last core that may be used. The zero value pins nothing.

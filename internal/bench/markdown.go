@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 )
 
 // tableHead starts a table after a blank line. The first title is usually empty.
@@ -26,18 +25,6 @@ func plural(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
-
-// digits writes a duration with three digits.
-func digits(d time.Duration) string {
-	unit := time.Duration(1)
-	for d/unit >= 1000 {
-		unit *= 10
-	}
-	return d.Round(unit).String()
-}
-
-// short writes a number with k for thousands and M for millions.
-func short(n int) string { return scaled(n, 1000, "", "k", "M") }
 
 // size writes a number of bytes.
 func size(n int) string { return scaled(n, 1024, " B", " KiB", " MiB") }

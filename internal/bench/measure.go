@@ -22,9 +22,6 @@ type limit struct {
 type result struct {
 	answers []int // by caller
 	elapsed time.Duration
-	cpu     time.Duration // of this process
-	allocs  uint64        // objects that this process allocated
-	bytes   uint64        // of those objects
 }
 
 func (r result) rate() float64 { return float64(sum(r.answers)) / r.elapsed.Seconds() }
@@ -55,8 +52,8 @@ func measure(ctx context.Context, s *subject, c conditions, l limit) (result, er
 	return r, err
 }
 
-// race lets the callers repeat what caller returns for each, until the limit or the first error. Times and allocations
-// count from when all callers are ready until the last one is done.
+// race lets the callers repeat what caller returns for each, until the limit or the first error. The time
+// counts from when all callers are ready until the last one is done.
 func race(caller func(i int) func() error, callers int, l limit) (result, error) {
 	var (
 		r           = result{answers: make([]int, callers)}
@@ -88,17 +85,13 @@ func race(caller func(i int) func() error, callers int, l limit) (result, error)
 	}
 	ready.Wait()
 	runtime.GC() // of what earlier measurements have left
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	cpu, began := ownCPU(), time.Now()
+	began := time.Now()
 	if l.time > 0 {
 		time.AfterFunc(l.time, func() { over.Store(true) })
 	}
 	close(start)
 	done.Wait()
-	r.elapsed, r.cpu = time.Since(began), ownCPU()-cpu
-	runtime.ReadMemStats(&after)
-	r.allocs, r.bytes = after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+	r.elapsed = time.Since(began)
 	if err := failure.Load(); err != nil {
 		return r, *err
 	}

@@ -88,30 +88,3 @@ func (s *server) wantCalls(ctx context.Context, command string, want int) error 
 	}
 	return nil
 }
-
-// cpu returns the seconds for which the server was on a core, 0 if they are not known.
-func (s *server) cpu(ctx context.Context) float64 {
-	info := s.client.InfoMap(ctx, "cpu")
-	var user, system float64
-	_, _ = fmt.Sscan(info.Item("CPU", "used_cpu_user")+" "+info.Item("CPU", "used_cpu_sys"), &user, &system)
-	return user + system
-}
-
-// usage returns how many bytes and keys the server has, 0 if that is not known.
-func (s *server) usage(ctx context.Context) (bytes, keys int64) {
-	bytes, _ = strconv.ParseInt(s.client.InfoMap(ctx, "memory").Item("Memory", "used_memory"), 10, 64)
-	return bytes, s.client.DBSize(ctx).Val()
-}
-
-// sweep empties a database, and returns how many keys it had.
-func (s *server) sweep(ctx context.Context, db int) (int64, error) {
-	var keys *redis.IntCmd
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.Select(ctx, db)
-		keys = p.DBSize(ctx)
-		p.FlushDB(ctx)
-		p.Select(ctx, 0)
-		return nil
-	})
-	return keys.Val(), err
-}

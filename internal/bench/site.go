@@ -40,12 +40,10 @@ func openHandler(_ context.Context, c conditions, s *service) (*site, error) {
 }
 
 // openOurs opens a site under onceguard.
-func openOurs(opts ...middleware.Option) opener {
-	return func(_ context.Context, c conditions, s *service) (*site, error) {
-		protect, closeStore := protection(c, opts...)
-		h := protect(s)
-		return &site{newVisitor: func() visitor { return newCall(h, c.body).visit }, close: closeStore}, nil
-	}
+func openOurs(_ context.Context, c conditions, s *service) (*site, error) {
+	protect, closeStore := protection(c)
+	h := protect(s)
+	return &site{newVisitor: func() visitor { return newCall(h, c.body).visit }, close: closeStore}, nil
 }
 
 // namespace is that of the keys.
@@ -73,33 +71,17 @@ func newLocker(client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	return locker
 }
 
-// openFiber opens a site under fiber's middleware, which stores responses in Redis.
+// fiberProtection returns fiber's middleware, which stores responses in Redis.
 //
 // It does less than onceguard. Its lock holds within one process: the three commands of a first request are two reads and
 // a write, and none is a claim. The key has neither route nor user in it and is not hashed, and a request is not compared
 // with the one before. Nothing is renewed or written conditionally. All headers are kept.
-func openFiber(_ context.Context, c conditions, s *service) (*site, error) {
-	client := c.newClient()
-	return fiberSite(c, client.Close, fiberProtection(client), s.fiber), nil
-}
-
-// fiberProtection returns fiber's middleware.
 func fiberProtection(client *redis.Client) fiber.Handler {
 	return idempotency.New(idempotency.Config{
 		KeyHeader: idempotencyKey,
 		Lifetime:  24 * time.Hour,
 		Storage:   fiberredis.NewFromConnection(client),
 	})
-}
-
-// openFiberHandler opens a site on fiber without middleware.
-func openFiberHandler(_ context.Context, c conditions, s *service) (*site, error) {
-	return fiberSite(c, closeNothing, s.fiber), nil
-}
-
-func fiberSite(c conditions, closeStore func() error, handlers ...any) *site {
-	h := fiberApp(handlers...).Handler()
-	return &site{newVisitor: func() visitor { return newFastCall(h, c.body).visit }, close: closeStore}
 }
 
 func fiberApp(handlers ...any) *fiber.App {
