@@ -75,8 +75,12 @@ type Event struct {
 	Outcome Outcome
 	Key     string // the storage key: the key as it stands in Redis, hashed; empty if the request has none
 	Method  string // of the request
-	Status  int    // of the response; 0 if there is none, or if it is not known
 	Pending bool   // the response is not stored yet: storing goes on in the background (lock.ErrPending)
+
+	// Status is that of the response; 0 if there is none, or if it is not known. A status of 500 and above with the outcome
+	// Executed or CookiesDropped is a failure that is now stored, and with Replayed one that a retry has got: see
+	// [WithNothingHappened].
+	Status int
 
 	// Err is why something failed: the key function, Redis, or the client's body; or why an outcome is unknown. It is
 	// also set if the body was empty although its length was not known in advance (chunks, HTTP/2): an outer middleware
@@ -108,7 +112,8 @@ type Event struct {
 	Shadow bool
 	// Differs is only true if Shadow is true and the outcome is Replayed: the handler answered with another status or
 	// body than those of the response that would have been replayed, or with cookies, which a replay lacks without
-	// [WithCookies].
+	// [WithCookies]. If the stored response is of 500 or above, Err says so: it would have been replayed instead of a later
+	// success.
 	Differs bool
 
 	// The phases of the request, in the order of time. They do not overlap. A phase that did not happen is zero.

@@ -103,6 +103,34 @@ func ExampleWithBodyFingerprint() {
 	// 201 true
 }
 
+// With WithAtMostOnce a 503 is stored, unless the handler sends it only before it does anything.
+func ExampleWithNothingHappened() {
+	locker, server := startLocker()
+	defer server.stop()
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce(),
+		middleware.WithNothingHappened(func(status int, header http.Header) bool {
+			return status == http.StatusServiceUnavailable && header.Get("Retry-After") != ""
+		}))
+
+	isReady := false
+	pay := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isReady { // before any effect
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	post(pay, "8e03978e", `{"amount":1250}`)
+	isReady = true
+	post(pay, "8e03978e", `{"amount":1250}`)
+	post(pay, "8e03978e", `{"amount":1250}`)
+	// Output:
+	// 503
+	// 201
+	// 201 replayed
+}
+
 // An API that promises that a retry after a 5xx is a new request. The effect must not have happened then.
 func ExampleWithoutServerErrors() {
 	locker, server := startLocker()

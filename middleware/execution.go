@@ -53,6 +53,16 @@ func (e *Execution) endingWith(status int) run.Ending {
 	return run.Ending{How: run.Whole}
 }
 
+// wholeEnding returns how the handler of e has ended that has answered in full. header returns the header of the response.
+// expired is why the run's context was done, or nil.
+func (o *options) wholeEnding(e *Execution, status int, header func() http.Header, expired error) run.Ending {
+	end := e.endingWith(status)
+	if end.How == run.Whole && expired == nil && o.saysNothing(status, header) {
+		end.How = run.NothingHappened
+	}
+	return end
+}
+
 // forbidden returns how the handler has ended whose response must not be stored.
 func (e *Execution) forbidden() run.Ending {
 	if wish, _, _ := e.control.Said(); wish == run.WishKeep {

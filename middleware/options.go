@@ -20,7 +20,8 @@ type options struct {
 	keyAge       time.Duration // 0 without WithKeyAge
 	keyPart      keyfunc.Func  // of WithKeyAge
 	shouldStore  func(status int) bool
-	forgetsFails bool // WithoutServerErrors
+	forgetsFails bool                                      // WithoutServerErrors
+	nothing      func(status int, header http.Header) bool // nil without WithNothingHappened
 	maxBody      int64
 	maxResponse  int
 	rules        []rule // at least one; see defaultRules

@@ -24,12 +24,43 @@ func WithRetention(d time.Duration) Option {
 //   - a response of 500 and above is stored with [WithAtMostOnce] and with an intent journal
 //   - a response is stored, or a tombstone if it cannot be replayed, after [Execution.Keep], once a byte of it was sent,
 //     and when its transaction was committed ([WithJournal])
-//   - after [Execution.Discard] nothing is stored, and the key is free
+//   - after [Execution.Discard] nothing is stored, and the key is free, as after a response for which [WithNothingHappened]
+//     says so
 //   - a run whose outcome is unknown, as after [Execution.Unknown], stores no response and does not free the key (see
 //     [Idempotency])
 func WithStored(f func(status int) bool) Option {
 	option.Check(f != nil, "middleware.WithStored: f is nil")
 	return func(o *options) { o.shouldStore = f }
+}
+
+// WithNothingHappened names the responses that a handler sends only before it has had any effect. f gets the status and the
+// header of a whole response. If it returns true, the response is sent and not stored, and the key is free: a retry runs, in
+// every mode, also with [WithAtMostOnce] and an intent journal. By default no response is one of these, so that a transient
+// 503 is stored there and replayed for [WithRetention]'s time:
+//
+//	middleware.WithNothingHappened(func(status int, header http.Header) bool {
+//		return status == http.StatusServiceUnavailable && header.Get("Retry-After") != ""
+//	})
+//
+// This is right for a handler that sends a 503 with Retry-After if its database is away or its queue is full, and then has
+// written nothing and called nobody. It is wrong if the handler, or a proxy or framework inside of the middleware, may send
+// the same response after a part of the work: a retry would do that part again.
+//
+// What f returns does not count after [Execution.Keep] or [Execution.Unknown], once a byte of the response was sent or a
+// transaction was committed, if the handler returned after its context was done, or if the response passes on the refusal of
+// a middleware inside (see [Middleware.Handler]). Within Journal.InTx or Around of a journal ([WithJournal]) such a response
+// rolls the transaction back: InTx returns an error, and what the handler then answers counts.
+//
+// f is called concurrently. If the option is given more than once, the last f counts. WithNothingHappened panics when f is
+// nil.
+func WithNothingHappened(f func(status int, header http.Header) bool) Option {
+	option.Check(f != nil, "middleware.WithNothingHappened: f is nil")
+	return func(o *options) { o.nothing = f }
+}
+
+// saysNothing reports whether by this response nothing has happened.
+func (o *options) saysNothing(status int, header func() http.Header) bool {
+	return o.nothing != nil && o.nothing(status, header())
 }
 
 // WithoutServerErrors never stores a response of 500 and above, for an API that promises that a retry after one is

@@ -14,11 +14,15 @@ import (
 type product struct {
 	writer         capture.Writer
 	options        *options
+	control        *run.Control
 	cookiesDropped bool // what was stored is without the response's cookies
 }
 
-// Why a response of 500 and above is not stored, with WithoutServerErrors.
-var errServerErrorInTx = errors.New("middleware: the transaction is rolled back, because its response is of 500 or above (WithoutServerErrors)")
+// Why a transaction is not committed.
+var (
+	errServerErrorInTx = errors.New("middleware: the transaction is rolled back, because its response is of 500 or above (WithoutServerErrors)")
+	errNothingInTx     = errors.New("middleware: the transaction is rolled back, because by its response nothing has happened (WithNothingHappened)")
+)
 
 func (p *product) BeginTx() error {
 	err := p.writer.BeginPart()
@@ -32,6 +36,11 @@ func (p *product) Seal(store func(head, body []byte)) error {
 	return p.writer.SetAside(func() error {
 		if p.options.isForbidden(p.writer.Status()) {
 			return errServerErrorInTx
+		}
+		wish, _, _ := p.control.Said()
+		isDecided := wish == run.WishKeep || wish == run.WishUnknown
+		if !isDecided && p.options.saysNothing(p.writer.Status(), p.writer.HeaderAtStatus) {
+			return errNothingInTx
 		}
 		head, body, ok := p.Payload()
 		if !ok {

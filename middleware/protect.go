@@ -25,7 +25,7 @@ func (x *exchange) protect(next http.Handler) {
 	m, r, w := x.m, &x.in.run, &x.product.writer
 	r.ContextKey, r.ContextValue = executionKey{}, &x.exec
 	x.exec = Execution{key: r.StorageKey, fence: r.Fence(), outer: x.in.outer, control: r.Control()}
-	x.product.options = &m.options
+	x.product.options, x.product.control = &m.options, r.Control()
 	w.Begin(x.w, x.r, r.Control(), m.maxResponse)
 	var expired error
 	result := r.Do( // 5 to 7: the handler runs, its response is buffered, the run is concluded
@@ -64,7 +64,7 @@ func (x *exchange) ending(expired error) run.Ending {
 	case x.m.forbids(verdict, status):
 		return x.exec.forbidden()
 	case verdict == capture.Whole:
-		return x.exec.endingWith(status)
+		return x.m.wholeEnding(&x.exec, status, x.product.writer.HeaderAtStatus, expired)
 	case verdict == capture.TimedOut:
 		return run.Ending{How: run.TimedOut, Err: fmt.Errorf("%w: %w", errExpired, expired)}
 	}

@@ -26,7 +26,8 @@ import (
 
 var (
 	errShadowPanic   = errors.New("middleware: WithShadow: the key function or the function of WithFingerprint panicked")
-	errShadowStored  = errors.New("middleware: WithShadow: the function of WithStored or WithTraceparent panicked")
+	errShadowStored  = errors.New("middleware: WithShadow: the function of WithStored, WithNothingHappened or WithTraceparent panicked")
+	errShadowFailed  = errors.New("middleware: WithShadow: a stored response of 500 or above would have been replayed, and the handler has now answered another")
 	errShadowOverdue = errors.New("middleware: WithShadow: the handler ran longer than WithMaxDuration, and would have been cancelled")
 )
 
@@ -164,6 +165,9 @@ func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *predi
 		seen := tee.End(s.m.maxResponse)
 		dropsCookies := seen.SetsCookies && !s.m.cookies
 		e.Differs = seen.Status != e.Status || dropsCookies || !bytes.Equal(seen.Digest, predicted.digest)
+		if e.Differs && e.Status >= http.StatusInternalServerError {
+			e.Err = errors.Join(e.Err, errShadowFailed)
+		}
 	}
 }
 
@@ -180,10 +184,10 @@ func (s *watched) runWatched(next http.Handler, r *http.Request) {
 	rn.Start(left) // the handler keeps the context of its request
 	returned := false
 	defer func() {
-		rn.CutOff()
+		expired := rn.CutOff()
 		seen := tee.End(s.m.maxResponse)
 		left.Status, left.Digest = seen.Status, seen.Digest
-		result := s.conclude(rn, s.ending(rn, &seen, left, returned))
+		result := s.conclude(rn, s.ending(rn, &seen, left, returned, expired))
 		e := eventOf(&result, seen.Status)
 		e.Shadow = true
 		if !returned && !seen.Started {
@@ -198,8 +202,8 @@ func (s *watched) runWatched(next http.Handler, r *http.Request) {
 	returned = true
 }
 
-// ending returns how a watched run has ended. A panic of the function of WithStored or WithTraceparent is recovered.
-func (s *watched) ending(rn *run.Run, seen *shadow.Observed, left *shadow.Product, returned bool) (end run.Ending) {
+// ending returns how a watched run has ended. A panic of a function of an option is recovered.
+func (s *watched) ending(rn *run.Run, seen *shadow.Observed, left *shadow.Product, returned bool, expired error) (end run.Ending) {
 	defer func() {
 		if recover() != nil {
 			end = run.Ending{How: run.Interrupted, Err: errShadowStored}
@@ -224,7 +228,7 @@ func (s *watched) ending(rn *run.Run, seen *shadow.Observed, left *shadow.Produc
 		return s.exec.forbidden()
 	case seen.Verdict == capture.Whole:
 		left.IsStored = s.m.stores(left.Status, rn.IsStrict())
-		return s.exec.endingWith(left.Status)
+		return s.m.wholeEnding(&s.exec, left.Status, seen.HeaderAtStatus, expired)
 	}
 	return endingOf(seen.Verdict, s.w)
 }

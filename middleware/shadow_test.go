@@ -154,7 +154,7 @@ func TestShadowNeverRefusesAKey(t *testing.T) {
 		}, middleware.KeyFailed, 500, "panicked"},
 		"a WithStored that panics": {nil, key("a"), []middleware.Option{
 			middleware.WithStored(func(int) bool { panic("secret") }),
-		}, middleware.Panicked, 201, "WithStored or WithTraceparent panicked"},
+		}, middleware.Panicked, 201, "WithStored, WithNothingHappened or WithTraceparent panicked"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

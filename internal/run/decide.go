@@ -4,15 +4,16 @@ package run
 type How uint8
 
 const (
-	Interrupted How = iota // it did not return: a panic, or runtime.Goexit
-	TimedOut               // no product: its context was done
-	Broken                 // a product that is known to be wrong
-	LeftOpen               // no product: something else will answer, and the door cannot see what
-	Partial                // a product that cannot be stored: too long, or not in memory
-	Bypassed               // a product that the door did not see
-	Refused                // a product that can be stored, and passes on a refusal: a retry may have another
-	Forbidden              // a product that must not be stored: the key is freed, also after Keep and if a part was sent, but not after Unknown
-	Whole                  // a product that can be stored
+	Interrupted     How = iota // it did not return: a panic, or runtime.Goexit
+	TimedOut                   // no product: its context was done
+	Broken                     // a product that is known to be wrong
+	LeftOpen                   // no product: something else will answer, and the door cannot see what
+	Partial                    // a product that cannot be stored: too long, or not in memory
+	Bypassed                   // a product that the door did not see
+	Refused                    // a product that can be stored, and passes on a refusal: a retry may have another
+	Forbidden                  // a product that must not be stored: the key is freed, also after Keep and if a part was sent, but not after Unknown
+	NothingHappened            // a product that can be stored, and says that the operation has had no effect: the key is freed
+	Whole                      // a product that can be stored
 )
 
 // Facts are what Decide decides by.
@@ -56,6 +57,9 @@ const (
 //	refused                    -                yes   -       -       store              known
 //	refused                    -                -     yes     -       leave              unknown
 //	refused                    -                -     -       -       free               known
+//	nothing happened           keep             -     -       -       store              known
+//	nothing happened           -                yes   -       -       store              known
+//	nothing happened           -                -     -       -       free               known
 //	whole                      keep             -     -       -       store              known
 //	whole                      -                yes   -       -       store              known
 //	whole                      -                -     -       yes     store              known

@@ -13,7 +13,7 @@ var (
 	hows = map[run.How]string{
 		run.Interrupted: "interrupted", run.TimedOut: "timed out", run.Broken: "broken", run.LeftOpen: "left open",
 		run.Partial: "partial", run.Bypassed: "bypassed", run.Refused: "refused", run.Forbidden: "forbidden",
-		run.Whole: "whole",
+		run.NothingHappened: "nothing happened", run.Whole: "whole",
 	}
 	wishes = map[run.Wish]string{
 		run.WishNothing: "nothing", run.WishKeep: "keep", run.WishDiscard: "discard", run.WishUnknown: "unknown",

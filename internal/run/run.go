@@ -149,7 +149,7 @@ func (r *Run) releaseInBackground() {
 // Why a run was interrupted. The value of the panic is left out: it may hold what must not be logged.
 var (
 	ErrNoReturn     = errors.New("onceguard: the operation panicked, or called runtime.Goexit")
-	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored or WithTraceparent, a journal or a hook of " +
+	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored, WithNothingHappened or WithTraceparent, a journal or a hook of " +
 		"the Redis client panicked, or called runtime.Goexit")
 )
 

@@ -78,6 +78,14 @@ func (w *Writer) noteBypass() {
 	w.observer.Sending()
 }
 
+// HeaderAtStatus returns a copy of the header as it was when the handler set the status, the fields of outer middlewares
+// included.
+func (w *Writer) HeaderAtStatus() http.Header {
+	h := http.Header{}
+	response.Apply(h, response.Clone(w.headerAtStatus))
+	return h
+}
+
 // Response returns what is stored of a Whole response, and whether its cookies were left out. The response shares
 // memory with w, and is valid until Deliver, Withdraw, Abort or the next call of Response.
 func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bool) {

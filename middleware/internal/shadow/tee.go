@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"hash"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,14 +22,14 @@ type Tee struct {
 	writtenBefore bool                // at NewTee the underlying writer reported that it was written to
 	outerHeader   http.Header         // as the outer middlewares left it
 
-	mu          sync.Mutex // guards the fields below; not locked during a call to the underlying writer
-	ended       bool       // End was called: nothing is observed any more
-	status      int        // final status, 0 until the handler has set it
-	length      int64      // Content-Length, -1 if there is none
-	announced   []string   // the lines of Trailer when the handler set the status
-	setsCookies bool       // the handler has changed Set-Cookie, before the status or as a trailer
-	written     int64      // bytes of the body that the underlying writer has accepted
-	digest      hash.Hash  // of those bytes
+	mu          sync.Mutex  // guards the fields below; not locked during a call to the underlying writer
+	ended       bool        // End was called: nothing is observed any more
+	status      int         // final status, 0 until the handler has set it
+	length      int64       // Content-Length, -1 if there is none
+	header      http.Header // when the handler set the status
+	setsCookies bool        // the handler has changed Set-Cookie, before the status or as a trailer
+	written     int64       // bytes of the body that the underlying writer has accepted
+	digest      hash.Hash   // of those bytes
 	hijacked    bool
 	flushed     bool
 }
@@ -50,7 +49,12 @@ type Observed struct {
 	Digest      []byte          // the SHA-256 of the body
 	Started     bool            // a capture.Writer would have sent a part of the response before Finish
 	SetsCookies bool            // a capture.Writer's Response would have left out cookies
+
+	header http.Header
 }
+
+// HeaderAtStatus returns a copy of the header as it was when the handler set the status.
+func (o *Observed) HeaderAtStatus() http.Header { return o.header }
 
 // End stops observing. A body longer than limit is Partial. What a goroutine left behind still writes is passed on.
 func (t *Tee) End(limit int) Observed {
@@ -60,12 +64,12 @@ func (t *Tee) End(limit int) Observed {
 	t.ended = true
 	verdict := t.judge(answered, limit)
 	if t.status != 0 {
-		trailers := response.Trailers(t.announced, t.outerHeader, t.under.Header())
+		trailers := response.Trailers(t.header["Trailer"], t.outerHeader, t.under.Header())
 		_, cookies := response.WithoutCookies(trailers, false)
 		t.setsCookies = t.setsCookies || cookies
 	}
 	return Observed{
-		Verdict: verdict, Status: t.status, Digest: t.digest.Sum(nil), SetsCookies: t.setsCookies,
+		Verdict: verdict, Status: t.status, Digest: t.digest.Sum(nil), SetsCookies: t.setsCookies, header: t.header,
 		Started: t.flushed || verdict == capture.Partial || verdict == capture.Bypassed,
 	}
 }
@@ -118,7 +122,7 @@ func (t *Tee) noteStatus(status int) {
 	defer scratch.Free()
 	header := scratch.Take(h)
 	_, t.setsCookies = response.Storable(scratch.Changed(t.outerHeader, header), h["Connection"], false)
-	t.status, t.announced = status, slices.Clone(h["Trailer"])
+	t.status, t.header = status, h.Clone()
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		t.length = n
 	}
