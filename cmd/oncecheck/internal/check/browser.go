@@ -29,16 +29,12 @@ func corsPreflight(t *T) {
 		return
 	}
 	with := t.Send(r.With(t.s.KeyHeader, t.s.operation().Expand(t.s.KeyFormat)))
-	if with.Response != nil && with.Response.Status != e.Response.Status {
-		t.Failf("not "+statuses(t.s.Statuses.Missing), "%s without a key, and %s with one", e, with)
-	}
+	t.failIf(with.Response != nil && with.Response.Status != e.Response.Status, "not "+statuses(t.s.Statuses.Missing), "%s without a key, and %s with one", e, with)
 }
 
 // noCORS ends the check if the response is not for a page of another origin.
 func noCORS(t *T, e ask.Exchange) {
-	if e.Response == nil || e.Response.Header.Get("Access-Control-Allow-Origin") == "" {
-		t.NotAsked("the server does not answer CORS")
-	}
+	t.skipIf(e.Response == nil || e.Response.Header.Get("Access-Control-Allow-Origin") == "", "the server does not answer CORS")
 }
 
 func corsAllowed(t *T) {
@@ -58,14 +54,10 @@ func corsExposed(t *T) {
 	if mark := replayHeader(again.Response); mark != "" {
 		names = append(names, mark)
 	}
-	if len(names) == 0 {
-		t.NotAsked("a replay has neither a mark nor a Location")
-	}
+	t.skipIf(len(names) == 0, "a replay has neither a mark nor a Location")
 	exposed := again.Response.Header.Values("Access-Control-Expose-Headers")
 	for _, name := range names {
-		if !lists(exposed, name) {
-			t.Failf("Access-Control-Expose-Headers with "+name, "%s", quote(strings.Join(exposed, ", ")))
-		}
+		t.failIf(!lists(exposed, name), "Access-Control-Expose-Headers with "+name, "%s", quote(strings.Join(exposed, ", ")))
 	}
 }
 
@@ -77,12 +69,4 @@ func lists(values []string, name string) bool {
 		}
 	}
 	return false
-}
-
-func cacheNoAge(t *T) {
-	eachReplay(t, noReplay, every, func(_, again *ask.Response) {
-		if age := again.Header.Get("Age"); age != "" {
-			t.Failf("no Age", "%s", quote(age))
-		}
-	})
 }

@@ -40,9 +40,7 @@ func concurrent(instances bool) func(*T) {
 			}
 			b.judge(t, also...)
 		}
-		if overlapped < 2 {
-			t.NotAsked("no two of %d requests were under way at the same time", biggest)
-		}
+		t.skipIf(overlapped < 2, "no two of %d requests were under way at the same time", biggest)
 		t.Say("up to %d of %d had been sent before the first was answered", overlapped, biggest)
 	}
 }
@@ -67,9 +65,7 @@ func (b burst) judge(t *T, also ...string) {
 	if len(also) > 0 {
 		smaller = "; " + strings.Join(also, ", ")
 	}
-	if b.effects != 1 {
-		t.Failf("one effect", "%s of %d requests at one instant%s", effects(b.effects), b.size, smaller)
-	}
+	t.failIf(b.effects != 1, "one effect", "%s of %d requests at one instant%s", effects(b.effects), b.size, smaller)
 	if b.differ != nil {
 		t.Show(b.differ...)
 		t.Failf("one body for all successes", "two different bodies")
@@ -89,9 +85,7 @@ func sendTogether(t *T, n int, instances bool, change func(ask.Request) ask.Requ
 	b := burst{size: n, answers: t.SendAll(requests)}
 	if successes(b.answers...) == 0 {
 		settled := t.Settle(requests[0])
-		if !settled.Success() {
-			t.NotAsked("none of %d requests at once was a success, nor one after them: %s", n, settled)
-		}
+		t.skipIf(!settled.Success(), "none of %d requests at once was a success, nor one after them: %s", n, settled)
 		w.See(settled)
 	}
 	b.effects, b.differ, b.overlapped = w.try(1, b.answers...).effects, twoBodies(b.answers), ask.Overlapped(b.answers)

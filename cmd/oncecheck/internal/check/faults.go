@@ -119,9 +119,7 @@ func storeDownAnswered(t *T) {
 	down := append([]ask.Exchange{o.beforeDown}, o.down...)
 	t.Show(whileDown(down...)...)
 	for _, e := range down {
-		if e.Response == nil {
-			t.Failf("an answer", "%s", e)
-		}
+		t.failIf(e.Response == nil, "an answer", "%s", e)
 	}
 	if first := o.down[0]; isRefusal(first) && first.Response.Status != 429 {
 		t.Failf("a success or a 5xx", "%s", first)
@@ -131,17 +129,13 @@ func storeDownAnswered(t *T) {
 func storeRecovers(t *T) {
 	o := askOutage(t)
 	t.Show(afterOutage(o.recovered))
-	if !o.recovered.Success() {
-		t.Failf("a success", "%s after %v", o.recovered, t.s.Patience)
-	}
+	t.failIf(!o.recovered.Success(), "a success", "%s after %v", o.recovered, t.s.Patience)
 }
 
 func storeRemembers(t *T) {
 	o := askOutage(t)
 	t.Show(o.before, afterOutage(o.after))
-	if o.afterEffects > 0 {
-		t.Failf("no effect of the repetition", "%s", effects(o.afterEffects))
-	}
+	t.failIf(o.afterEffects > 0, "no effect of the repetition", "%s", effects(o.afterEffects))
 	t.Same(o.before, o.after)
 }
 
@@ -171,9 +165,7 @@ func crash(t *T, query string) trial {
 // settleRestarted repeats a request until it is answered, and ends the check if -restart has not brought the server back.
 func settleRestarted(t *T, r ask.Request) ask.Exchange {
 	e := t.Settle(r)
-	if e.NobodyListens() {
-		t.NotAsked("the server does not listen %v after -restart: %s", t.s.Patience, e)
-	}
+	t.skipIf(e.NobodyListens(), "the server does not listen %v after -restart: %s", t.s.Patience, e)
 	return e
 }
 

@@ -25,9 +25,7 @@ func askInflight(t *T) *inflight {
 		}
 		all, w := during(t, func(_ ask.Operation, r ask.Request) []ask.Request { return slices.Repeat([]ask.Request{r}, duplicates) })
 		f := &inflight{first: all[0], duplicates: all[1:]}
-		if !f.first.Success() {
-			t.NotAsked("the first request was no success: %s", f.first)
-		}
+		t.skipIf(!f.first.Success(), "the first request was no success: %s", f.first)
 		for _, e := range f.duplicates {
 			t.refused("in flight", e)
 		}
@@ -52,22 +50,16 @@ func inflightAnswer(t *T) {
 			continue
 		}
 		answered++
-		if !t.s.Statuses.isInFlight(e) && !sameBody(f.first, e) {
-			t.Failf(statuses(t.s.Statuses.InFlight)+", or the first's response", "%s", e)
-		}
+		t.failIf(!t.s.Statuses.isInFlight(e) && !sameBody(f.first, e), statuses(t.s.Statuses.InFlight)+", or the first's response", "%s", e)
 	}
-	if answered == 0 {
-		t.NotAsked("no duplicate was answered within -timeout")
-	}
+	t.skipIf(answered == 0, "no duplicate was answered within -timeout")
 }
 
 func inflightOnce(t *T) { t.Once(askInflight(t).effects) }
 
 func inflightTime(t *T) {
 	for _, e := range askInflight(t).duplicates {
-		if e.Response == nil {
-			t.Failf("an answer", "%s", e)
-		}
+		t.failIf(e.Response == nil, "an answer", "%s", e)
 	}
 }
 
@@ -75,25 +67,19 @@ func inflightTime(t *T) {
 func conflict(t *T) http.Header {
 	f := askInflight(t)
 	i := slices.IndexFunc(f.duplicates, t.s.Statuses.isInFlight)
-	if i < 0 {
-		t.NotAsked("no duplicate was refused as in flight")
-	}
+	t.skipIf(i < 0, "no duplicate was refused as in flight")
 	t.Show(f.first, f.duplicates[i])
 	return f.duplicates[i].Response.Header
 }
 
 func inflightRetryAfter(t *T) {
-	if conflict(t).Get("Retry-After") == "" {
-		t.Failf("Retry-After", "none")
-	}
+	t.failIf(conflict(t).Get("Retry-After") == "", "Retry-After", "none")
 }
 
 func inflightRetryAfterSane(t *T) {
 	h := conflict(t)
 	value := h.Get("Retry-After")
-	if value == "" {
-		t.NotAsked("the refusal has no Retry-After")
-	}
+	t.skipIf(value == "", "the refusal has no Retry-After")
 	if seconds, ok := retryAfter(value, h); !ok || seconds < 1 || seconds > 300 {
 		t.Failf("a whole number of seconds from 1 to 300, or such a date", "%s", quote(value))
 	}

@@ -22,9 +22,7 @@ func keyAccepted(s spelling) func(*T) {
 
 // wantQuotes ends the check if the server takes no key in quotes at all.
 func wantQuotes(t *T) {
-	if !trySpelling(t, inQuotes).first().Success() {
-		t.NotAsked("the server takes no key in quotes: see key/quoted")
-	}
+	t.skipIf(!trySpelling(t, inQuotes).first().Success(), "the server takes no key in quotes: see key/quoted")
 }
 
 // keyLength255 counts the characters of the key or, if the server counts the quotes too, those of the header.
@@ -48,12 +46,8 @@ func keyPair(t *T, length int, one, other string) {
 	w := t.Watch()
 	tr := w.try(2, t.First(t.s.requestWith(op, stem+one)), t.Send(t.s.requestWith(op, stem+other)))
 	t.Show(tr.sent...)
-	if !tr.last().Success() {
-		t.NotAsked("the second key was refused: %s", tr.last())
-	}
-	if tr.effects < 2 {
-		t.Failf("two effects", "%s", effects(tr.effects))
-	}
+	t.skipIf(!tr.last().Success(), "the second key was refused: %s", tr.last())
+	t.failIf(tr.effects < 2, "two effects", "%s", effects(tr.effects))
 }
 
 func keyLengthDistinct(t *T) {
@@ -93,13 +87,9 @@ func keyRefusedNotRun(t *T) {
 			continue
 		}
 		refused++
-		if tr.effects > 0 {
-			t.Failf("no effect", "%s (%s)", effects(tr.effects), s.name)
-		}
+		t.failIf(tr.effects > 0, "no effect", "%s (%s)", effects(tr.effects), s.name)
 	}
-	if refused == 0 {
-		t.NotAsked("the server refuses no key")
-	}
+	t.skipIf(refused == 0, "the server refuses no key")
 	t.Say("%d spellings are refused, and none had an effect", refused)
 }
 
@@ -111,9 +101,7 @@ func keyNameCase(t *T) {
 	lower := t.SendPatiently(r.With(strings.ToLower(t.s.KeyHeader), value))
 	t.Success(lower)
 	upper := t.Send(r.With(strings.ToUpper(t.s.KeyHeader), value))
-	if has(t.s.Statuses.Missing, upper) {
-		t.Failf("the same key", "%s", upper)
-	}
+	t.failIf(has(t.s.Statuses.Missing, upper), "the same key", "%s", upper)
 	w.See(lower, upper)
 	w.Once()
 }
@@ -122,12 +110,8 @@ func keyNameCase(t *T) {
 func asWithout(t *T, r ask.Request, method, key string) {
 	bare := r.Bare(method)
 	without, with := t.Send(bare.Without(t.s.KeyHeader)), t.Send(bare)
-	if without.Response == nil {
-		t.NotAsked("%s: %s", method, without)
-	}
-	if !has([]int{without.Response.Status}, with) {
-		t.Failf(without.String()+", as for "+method+" without "+key, "%s", with)
-	}
+	t.skipIf(without.Response == nil, "%s: %s", method, without)
+	t.failIf(!has([]int{without.Response.Status}, with), without.String()+", as for "+method+" without "+key, "%s", with)
 }
 
 func keyGet(t *T) {
@@ -151,9 +135,7 @@ func keyless(t *T) trial {
 // wantRequired returns the trial without a key, and ends the check if that is allowed.
 func wantRequired(t *T) trial {
 	tr := keyless(t)
-	if tr.first().Success() {
-		t.NotAsked("a request without a key runs: the key is optional here")
-	}
+	t.skipIf(tr.first().Success(), "a request without a key runs: the key is optional here")
 	return tr
 }
 

@@ -43,27 +43,6 @@ func askPairs(t *T) pairs {
 	})
 }
 
-// eachReplay calls compare for each pair that is of interest and whose repetition is a success. It ends the check if
-// there is none.
-func eachReplay(t *T, absent string, ofInterest func(*ask.Response) bool, compare func(first, again *ask.Response)) {
-	seen := 0
-	for _, p := range askPairs(t).all {
-		if !ofInterest(p.first.Response) {
-			continue
-		}
-		if !p.again.Success() {
-			absent = "its repetition was no success: " + p.again.String()
-			continue
-		}
-		seen++
-		t.Show(p.first, p.again)
-		compare(p.first.Response, p.again.Response)
-	}
-	if seen == 0 {
-		t.NotAsked("%s", absent)
-	}
-}
-
 // of names the sample.
 func (p pair) of() string {
 	if p.query == "" {

@@ -43,9 +43,7 @@ func eachRefusal(t *T, look func(kind string, e ask.Exchange)) {
 	}
 	provoke(func(t *T) { askMismatch(t) })
 	provoke(func(t *T) { askInflight(t) })
-	if len(t.s.refusals) == 0 {
-		t.NotAsked("the server has refused nothing")
-	}
+	t.skipIf(len(t.s.refusals) == 0, "the server has refused nothing")
 	kinds := make([]string, 0, len(t.s.refusals))
 	for _, r := range t.s.refusals {
 		t.Show(append(slices.Clone(r.before), r.exchange)...)
@@ -58,9 +56,7 @@ func eachRefusal(t *T, look func(kind string, e ask.Exchange)) {
 func errorsProblem(t *T) {
 	eachRefusal(t, func(kind string, e ask.Exchange) {
 		mediaType, _, _ := mime.ParseMediaType(e.Response.Header.Get("Content-Type"))
-		if mediaType != "application/problem+json" {
-			t.Failf("application/problem+json", "%s (the refusal: %s)", quote(mediaType), kind)
-		}
+		t.failIf(mediaType != "application/problem+json", "application/problem+json", "%s (the refusal: %s)", quote(mediaType), kind)
 		var members map[string]any
 		if err := json.Unmarshal(e.Response.Body, &members); err != nil || members == nil {
 			t.Failf("a JSON object", "%s (the refusal: %s)", t.s.shown(string(e.Response.Body), 60), kind)
@@ -89,16 +85,12 @@ func errorsNoStore(t *T) {
 func errorsSaysRetry(t *T) {
 	eachRefusal(t, func(kind string, e ask.Exchange) {
 		h := e.Response.Header
-		if (e.Response.Status == http.StatusConflict || e.Response.Status >= 500) && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "" {
-			t.Failf("Retry-After or X-Should-Retry", "neither (the refusal: %s)", kind)
-		}
+		t.failIf((e.Response.Status == http.StatusConflict || e.Response.Status >= 500) && h.Get("Retry-After") == "" && h.Get("X-Should-Retry") == "", "Retry-After or X-Should-Retry", "neither (the refusal: %s)", kind)
 	})
 }
 
 func errorsKeyNotShown(t *T) {
 	eachRefusal(t, func(kind string, e ask.Exchange) {
-		if strings.Contains(e.Response.Text(), e.Request.Key) {
-			t.Failf("no key", "the key (the refusal: %s)", kind)
-		}
+		t.failIf(strings.Contains(e.Response.Text(), e.Request.Key), "no key", "the key (the refusal: %s)", kind)
 	})
 }

@@ -62,9 +62,7 @@ func respelled(spell bodySpelling, absent string, judge func(t *T, first, again 
 	return func(t *T) {
 		r := t.s.fresh()
 		other := spell(r.Body)
-		if other == nil {
-			t.NotAsked("%s", absent)
-		}
+		t.skipIf(other == nil, "%s", absent)
 		first := t.Stored(r)
 		r.Body = other
 		judge(t, first, t.SendPatiently(r))
@@ -73,7 +71,5 @@ func respelled(spell bodySpelling, absent string, judge func(t *T, first, again 
 
 // wantRefusal fails the check if the body was taken for that of the first.
 func wantRefusal(t *T, _, other ask.Exchange) {
-	if other.Success() {
-		t.Failf("a refusal", "%s", other)
-	}
+	t.failIf(other.Success(), "a refusal", "%s", other)
 }

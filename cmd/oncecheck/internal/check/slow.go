@@ -26,9 +26,7 @@ func meanwhile(t *T, query string) time.Duration {
 		took = time.Since(began)
 		t.s.slow[query] = took
 	}
-	if took < 300*time.Millisecond {
-		t.NotAsked("with -slow %q the server took only %v", query, took.Round(time.Millisecond))
-	}
+	t.skipIf(took < 300*time.Millisecond, "with -slow %q the server took only %v", query, took.Round(time.Millisecond))
 	return min(took/3, 400*time.Millisecond)
 }
 
@@ -40,9 +38,7 @@ func inTime(t *T, ask func() bool) {
 			return
 		}
 	}
-	if t.s.Slow == nil {
-		t.NotAsked("give -slow: six times no two of several requests at once were under way at the same time")
-	}
+	t.skipIf(t.s.Slow == nil, "give -slow: six times no two of several requests at once were under way at the same time")
 	t.NotAsked("six times the first request had been answered before anything else could happen")
 }
 
@@ -87,9 +83,7 @@ func meanwhileDo(t *T, r ask.Request, wait time.Duration, other func()) ask.Exch
 	err := pause(t.ctx, wait)
 	other()
 	e := <-ended
-	if err != nil {
-		t.NotAsked("%v", err)
-	}
+	t.skipIf(err != nil, "%v", err)
 	return t.keep(e)[0]
 }
 

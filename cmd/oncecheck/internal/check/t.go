@@ -26,13 +26,14 @@ const (
 
 // Result is the outcome of a check.
 type Result struct {
-	Check    Check
-	Verdict  Verdict
-	Sentence string // what was seen, or why nothing could be
+	Check
+	Verdict  Verdict `json:"verdict"`
+	Sentence string  `json:"sentence,omitempty"` // what was seen, or why nothing could be
 
 	// Of a failure:
-	Want, Got string
-	Shown     []ask.Exchange // that show it, in the order in which they were sent
+	Want  string         `json:"want,omitempty"`
+	Got   string         `json:"got,omitempty"`
+	Shown []ask.Exchange `json:"-"` // that show it, in the order in which they were sent
 }
 
 // T is what a check has while it runs, like testing.T: Failf and NotAsked end the check.
@@ -103,6 +104,20 @@ func (t *T) NotAsked(format string, args ...any) {
 	runtime.Goexit()
 }
 
+// failIf is Failf if the condition holds.
+func (t *T) failIf(wrong bool, want, format string, args ...any) {
+	if wrong {
+		t.Failf(want, format, args...)
+	}
+}
+
+// skipIf is NotAsked if the condition holds.
+func (t *T) skipIf(unseen bool, format string, args ...any) {
+	if unseen {
+		t.NotAsked(format, args...)
+	}
+}
+
 // Printable returns text on one line, without what a terminal would act on: it may be what a server sent.
 func Printable(s string) string {
 	return strings.Map(func(c rune) rune {
@@ -126,30 +141,22 @@ func (t *T) Say(format string, args ...any) {
 
 // Once fails the check unless there was exactly one effect.
 func (t *T) Once(n int) {
-	if n != 1 {
-		t.Failf("one effect", "%s", effects(n))
-	}
+	t.failIf(n != 1, "one effect", "%s", effects(n))
 }
 
 // AtMostOnce fails the check if there was more than one effect.
 func (t *T) AtMostOnce(n int) {
-	if n > 1 {
-		t.Failf("at most one effect", "%s", effects(n))
-	}
+	t.failIf(n > 1, "at most one effect", "%s", effects(n))
 }
 
 // Success fails the check unless the exchange is a success.
 func (t *T) Success(e ask.Exchange) {
-	if !e.Success() {
-		t.Failf("a success", "%s", e)
-	}
+	t.failIf(!e.Success(), "a success", "%s", e)
 }
 
 // Same fails the check unless both exchanges are successes with one body.
 func (t *T) Same(first, again ask.Exchange) {
-	if !sameBody(first, again) {
-		t.Failf("the first's response", "%s", again)
-	}
+	t.failIf(!sameBody(first, again), "the first's response", "%s", again)
 }
 
 // Send sends a request.
@@ -166,17 +173,13 @@ func (t *T) SendAll(requests []ask.Request) []ask.Exchange {
 
 // needParallel ends the check if so many requests may not be under way at a time.
 func (t *T) needParallel(n int) {
-	if n > t.s.Client.Parallel() {
-		t.NotAsked("%d requests at once need -parallel %d", n, n)
-	}
+	t.skipIf(n > t.s.Client.Parallel(), "%d requests at once need -parallel %d", n, n)
 }
 
 // keep remembers exchanges for a failure, and ends the check if the run may ask no more.
 func (t *T) keep(exchanges ...ask.Exchange) []ask.Exchange {
 	for _, e := range exchanges {
-		if errors.Is(e.Err, ask.ErrBudget) || errors.Is(e.Err, context.Canceled) {
-			t.NotAsked("%v", e.Err)
-		}
+		t.skipIf(errors.Is(e.Err, ask.ErrBudget) || errors.Is(e.Err, context.Canceled), "%v", e.Err)
 	}
 	t.sent = append(t.sent, exchanges...)
 	return exchanges
@@ -188,9 +191,7 @@ func (t *T) SendPatiently(r ask.Request) ask.Exchange { return t.keep(t.s.sendPa
 // First sends the first request of an operation. Without a success there is nothing to repeat.
 func (t *T) First(r ask.Request) ask.Exchange {
 	e := t.SendPatiently(r)
-	if !e.Success() {
-		t.NotAsked("the first request was no success: %s", e)
-	}
+	t.skipIf(!e.Success(), "the first request was no success: %s", e)
 	return e
 }
 

@@ -22,16 +22,16 @@ const (
 
 // Check is one row of the table. The ids are stable: users keep them in files of known failures.
 type Check struct {
-	ID      string
-	Aliases []string // the ids of earlier versions that are part of this check now
-	Level   Level
+	ID      string   `json:"id"`
+	Aliases []string `json:"-"` // the ids of earlier versions that are part of this check now
+	Level   Level    `json:"level"`
 
-	Title    string      // what holds if the check holds
-	Asserts  string      // what is sent, and what is compared
-	Texts    []Reference // which texts say so; empty if correctness alone demands it
-	Customer string      // what a failure means for a customer or a client
-	Needs    []Need      // what the check cannot be asked without
-	Profiles []string    // the only ones that have it asked, see -profile; nil: it is always asked
+	Title    string      `json:"title"` // what holds if the check holds
+	Asserts  string      `json:"-"`     // what is sent, and what is compared
+	Texts    []Reference `json:"-"`     // which texts say so; empty if correctness alone demands it
+	Customer string      `json:"-"`     // what a failure means for a customer or a client
+	Needs    []Need      `json:"-"`     // what the check cannot be asked without
+	Profiles []string    `json:"-"`     // the only ones that have it asked, see -profile; nil: it is always asked
 
 	ask func(*T)
 }

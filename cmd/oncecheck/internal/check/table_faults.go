@@ -78,7 +78,7 @@ var otherChecks = []Check{
 		Texts:   []Reference{CORS}, Customer: "the shop's page cannot tell a replay, or find what was bought", ask: corsExposed},
 	{ID: "cache/no-age", Level: Should, Title: "a replay has no Age",
 		Asserts: "No repetition has an Age header: it comes from the server, not from an HTTP cache.",
-		Texts:   []Reference{AgeField}, Customer: "caches and clients compute a wrong age", ask: cacheNoAge},
+		Texts:   []Reference{AgeField}, Customer: "caches and clients compute a wrong age", ask: replayed(noReplay, every, noAge)},
 	{ID: "load/shuffled", Level: Must, Title: "200 keys, five times each in any order, have one effect and one body each",
 		Asserts: "1,000 requests shuffled over the instances, -parallel at a time; at the end each key once more if none of its five was a success: 200 effects, and the successes of a key have one body. Refusals are allowed in between.",
 		Texts:   []Reference{Draft26}, Customer: "charged twice on a busy day", Needs: []Need{Effects}, ask: loadShuffled},

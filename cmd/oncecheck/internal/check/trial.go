@@ -65,9 +65,7 @@ func eachQuery(t *T, name string, queries []string, ask func(*T, string) trial, 
 			unasked = append(unasked, t.result.Sentence)
 		}
 	}
-	if len(unasked) > 0 {
-		t.NotAsked("%s", strings.Join(unasked, "; "))
-	}
+	t.skipIf(len(unasked) > 0, "%s", strings.Join(unasked, "; "))
 }
 
 // each returns the check that judges each of several trials.
@@ -88,20 +86,14 @@ func hadAtMostOne(t *T, tr trial) {
 }
 
 func noWrongSuccess(t *T, tr trial) {
-	if successes(tr.sent...) > 0 && tr.effects == 0 {
-		t.Failf("no success, or an effect", "a success, and %s", effects(tr.effects))
-	}
+	t.failIf(successes(tr.sent...) > 0 && tr.effects == 0, "no success, or an effect", "a success, and %s", effects(tr.effects))
 }
 
 func wasAnswered(t *T, tr trial) {
-	if tr.last().Response == nil {
-		t.Failf("an answer", "%s after %v", tr.last(), t.s.Patience)
-	}
+	t.failIf(tr.last().Response == nil, "an answer", "%s after %v", tr.last(), t.s.Patience)
 	isUnlocked(t, tr)
 }
 
 func isUnlocked(t *T, tr trial) {
-	if t.s.Statuses.isInFlight(tr.last()) {
-		t.Failf("an answer", "%s after %v", tr.last(), t.s.Patience)
-	}
+	t.failIf(t.s.Statuses.isInFlight(tr.last()), "an answer", "%s after %v", tr.last(), t.s.Patience)
 }

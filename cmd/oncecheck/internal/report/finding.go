@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,87 +17,67 @@ type group struct {
 	cause cause
 }
 
-// cause is why several checks fail at once.
+// cause is why several checks fail at once. Lists of ids are separated by white space; an id may end in *.
 type cause struct {
-	lead     string   // the check that shows it
-	and      []string // one of these fails as well, and none of them holds; empty if that does not matter
-	says     string   // what the server does if the lead tells of two effects or more; %s is the key's header
+	lead     string // the check that shows it
+	says     string // what the server does if the lead tells of two effects or more; %s is the key's header
 	next     string
-	explains []string // failures that follow from it; an id may end in *
+	explains string // failures that follow from it
 }
 
-var (
-	// repeated fail if a repetition runs again.
-	repeated = []string{
-		"key/spelling", "key/too-long", "key/never-unprotected", "key/name-case", "once/repeat*", "once/instances-repeat",
-		"once/http2", "once/expect-continue", "once/chunked", "once/client-leaves", "once/answer-lost", "once/sent-twice", "once/samples",
-		"replay/*", "mismatch/original-stays", "mismatch/whitespace", "mismatch/number-spelling", "mismatch/null",
-		"mismatch/bytes", "scope/user-runs", "errors/failed-once", "store/down-once", "store/down-completed", "store/remembers", "crash/at-most-once", "crash/after-answer", "load/shuffled",
-	}
-	// raced fail if requests that arrive at the same time all run.
-	raced = []string{
-		"once/concurrent", "once/instances-concurrent", "once/sent-twice-at-once", "once/http2", "once/client-leaves",
-		"inflight/answer", "inflight/once", "inflight/then-replay", "mismatch/in-flight", "load/shuffled",
-	}
-	// unread fail if nothing reads the key.
-	unread = []string{"key/spelling", "key/missing-runs", "mismatch/body"}
-	// differing fail if a replay has another body.
-	differing = []string{
-		"replay/body*", "replay/encoding", "once/concurrent", "once/instances-concurrent", "once/http2", "mismatch/original-stays",
-		"mismatch/whitespace", "mismatch/number-spelling", "scope/user-runs", "inflight/answer", "inflight/then-replay",
-		"store/remembers", "crash/after-answer", "load/shuffled",
-	}
-	// refused fail if there is no replay at all.
-	refused = []string{
-		"replay/error", "mismatch/whitespace", "mismatch/number-spelling", "once/client-leaves-answered", "inflight/then-replay",
-		"errors/failed-answered", "store/remembers", "crash/after-answer",
-	}
-)
-
 const (
-	otherHeader = "If the server reads the key from another header, such as X-Idempotency-Key, name it with -key-header. Otherwise: "
+	// repeated fail if a repetition runs again, and nothing reads the key.
+	repeated = raced + ` key/spelling key/too-long key/never-unprotected key/name-case key/missing-runs once/repeat*
+		once/instances-repeat once/expect-continue once/chunked once/answer-lost once/sent-twice once/samples replay/*
+		mismatch/body mismatch/original-stays mismatch/whitespace mismatch/number-spelling mismatch/null mismatch/bytes
+		scope/user-runs errors/failed-once store/down-once store/down-completed store/remembers crash/at-most-once crash/after-answer`
+	// raced fail if requests that arrive at the same time all run.
+	raced = `once/concurrent once/instances-concurrent once/sent-twice-at-once once/http2 once/client-leaves
+		inflight/answer inflight/once inflight/then-replay mismatch/in-flight load/shuffled`
+	// differing fail if a replay has another body.
+	differing = `replay/body* replay/encoding once/concurrent once/instances-concurrent once/http2 mismatch/original-stays
+		mismatch/whitespace mismatch/number-spelling scope/user-runs inflight/answer inflight/then-replay
+		store/remembers crash/after-answer load/shuffled`
+	// refused fail if there is no replay at all.
+	refused = `replay/error mismatch/whitespace mismatch/number-spelling once/client-leaves-answered inflight/then-replay
+		errors/failed-answered store/remembers crash/after-answer`
 
 	takeKey = "Take the key in one atomic step before the handler runs (an INSERT under a unique index, or SET NX in Redis)"
-	replay  = "store the response under it, and answer repetitions with that response"
-	share   = "Keep keys and responses where all instances read them, such as a database or Redis, and not in a process."
+	replay  = ", store the response under it, and answer repetitions with that response. If the server reads the key from another " +
+		"header, such as X-Idempotency-Key, name it with -key-header."
+	share = "Keep keys and responses where all instances read them, such as a database or Redis, and not in a process."
 )
 
 // causes are tried in this order.
 var causes = []cause{
-	{
-		lead: "once/repeat", and: append([]string{"once/concurrent"}, unread...),
-		says: "ignores %s", next: otherHeader + takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, unread),
-	}, {
-		lead: "once/repeat", says: "runs a repeated request again, although it has the same %s",
-		next: takeKey + ", " + replay + ".", explains: slices.Concat(repeated, raced, []string{"mismatch/body"}),
-	}, {
-		lead: "once/concurrent", says: "runs requests that have the same %s more than once if they arrive at the same instant",
-		next: takeKey + ": between a look-up and a later write, others find nothing and run too.", explains: raced,
-	}, {
-		lead: "once/instances-repeat", says: "runs a request again if it reaches another instance with the same %s",
-		next: share, explains: []string{"once/instances-concurrent", "load/shuffled"},
-	}, {
-		lead: "once/instances-concurrent", says: "runs a request on each instance if it reaches them at the same instant with the same %s",
-		next: share, explains: []string{"load/shuffled"},
-	},
-	{lead: "once/keys-differ", explains: []string{"key/length-distinct", "key/value-case"}},
-	{lead: "once/samples", explains: []string{"replay/*"}},
+	{"once/repeat", "runs a repeated request again, as if it had no %s", takeKey + replay, repeated},
+	{"once/concurrent", "runs requests that have the same %s more than once if they arrive at the same instant",
+		takeKey + ": between a look-up and a later write, others find nothing and run too.", raced},
+	{"once/instances-repeat", "runs a request again if it reaches another instance with the same %s", share,
+		"once/instances-concurrent load/shuffled"},
+	{"once/instances-concurrent", "runs a request on each instance if it reaches them at the same instant with the same %s", share,
+		"load/shuffled"},
+	{lead: "once/keys-differ", explains: "key/length-distinct key/value-case"},
+	{lead: "once/samples", explains: "replay/*"},
 	{lead: "replay/body", explains: differing},
 	{lead: "replay/answered", explains: refused},
-	{lead: "replay/location", explains: []string{"replay/redirect", "replay/headers"}},
-	{lead: "replay/status", explains: []string{"replay/redirect", "replay/error"}},
-	{lead: "scope/user", explains: []string{"scope/user-*"}},
-	{lead: "scope/user-runs", explains: []string{"scope/user-in-flight"}},
-	{lead: "mismatch/body", explains: []string{"mismatch/in-flight*", "mismatch/query", "mismatch/null", "mismatch/bytes"}},
-	{lead: "mismatch/path", explains: []string{"scope/route"}},
-	{lead: "mismatch/status", explains: []string{"mismatch/in-flight-status"}},
-	{lead: "mismatch/not-run", explains: []string{"mismatch/in-flight"}},
-	{lead: "inflight/answer", explains: []string{"inflight/once", "inflight/then-replay", "once/client-leaves", "mismatch/in-flight"}},
-	{lead: "inflight/retry-after", explains: []string{"errors/says-retry"}},
-	{lead: "key/never-unprotected", explains: []string{"key/spelling", "key/too-long", "key/refused-not-run"}},
-	{lead: "store/down-once", explains: []string{"store/down-completed"}},
-	{lead: "store/recovers", explains: []string{"store/remembers"}},
+	{lead: "replay/location", explains: "replay/redirect replay/headers"},
+	{lead: "replay/status", explains: "replay/redirect replay/error"},
+	{lead: "scope/user", explains: "scope/user-*"},
+	{lead: "scope/user-runs", explains: "scope/user-in-flight"},
+	{lead: "mismatch/body", explains: "mismatch/in-flight* mismatch/query mismatch/null mismatch/bytes"},
+	{lead: "mismatch/path", explains: "scope/route"},
+	{lead: "mismatch/status", explains: "mismatch/in-flight-status"},
+	{lead: "mismatch/not-run", explains: "mismatch/in-flight"},
+	{lead: "inflight/answer", explains: "inflight/once inflight/then-replay once/client-leaves mismatch/in-flight"},
+	{lead: "inflight/retry-after", explains: "errors/says-retry"},
+	{lead: "key/never-unprotected", explains: "key/spelling key/too-long key/refused-not-run"},
+	{lead: "store/down-once", explains: "store/down-completed"},
+	{lead: "store/recovers", explains: "store/remembers"},
 }
+
+// severalEffects matches what a check has seen that tells of two effects or more.
+var severalEffects = regexp.MustCompile(`^\d+ effects`)
 
 // groups returns the failures by their causes, the gravest first: money before form, and last what does not count.
 func (r Report) groups() (groups []group) {
@@ -108,13 +89,13 @@ func (r Report) groups() (groups []group) {
 	}
 	for _, c := range causes {
 		i := slices.IndexFunc(left, func(e Entry) bool { return c.lead == e.Check.ID })
-		if i < 0 || !r.applies(c, left[i]) {
+		if i < 0 || c.says != "" && !severalEffects.MatchString(left[i].Got) {
 			continue
 		}
 		g := group{lead: left[i], cause: c}
 		left = slices.DeleteFunc(left, func(e Entry) bool {
 			isLead := e.is(g.lead)
-			follows := !isLead && slices.ContainsFunc(c.explains, e.Check.Is) && (g.lead.Broken() || !e.Broken())
+			follows := !isLead && slices.ContainsFunc(strings.Fields(c.explains), e.Check.Is) && (g.lead.Broken() || !e.Broken())
 			if follows {
 				g.also = append(g.also, e)
 			}
@@ -127,24 +108,6 @@ func (r Report) groups() (groups []group) {
 	}
 	slices.SortStableFunc(groups, func(a, b group) int { return a.lead.rank() - b.lead.rank() })
 	return groups
-}
-
-// applies reports whether the cause is that of the failure: its effects and the other checks agree.
-func (r Report) applies(c cause, lead Entry) bool {
-	if c.says != "" && lead.effects() < 2 {
-		return false
-	}
-	agrees := len(c.and) == 0
-	for _, e := range r.Entries {
-		if !slices.Contains(c.and, e.Check.ID) {
-			continue
-		}
-		if e.Verdict == check.Held {
-			return false
-		}
-		agrees = agrees || e.Verdict == check.Failed
-	}
-	return agrees
 }
 
 // rank orders failures. Those that break the run are below the others.
@@ -166,7 +129,7 @@ func (r Report) verdict() (says, next string) {
 	if groups := r.groups(); len(groups) > 0 && groups[0].lead.Broken() {
 		g := groups[0]
 		if g.cause.says != "" {
-			return fmt.Sprintf("%s "+g.cause.says+"%s.", r.Target, cmp.Or(r.KeyHeader, "Idempotency-Key"), r.counted(g.lead)), g.cause.next
+			return fmt.Sprintf("%s "+g.cause.says+": %s.", r.Target, cmp.Or(r.KeyHeader, "Idempotency-Key"), g.lead.Got), g.cause.next
 		}
 		return fmt.Sprintf("%s fails %s. It should hold that %s; seen: %s.", r.Target, g.lead.Check.ID, g.lead.Check.Title, g.lead.Got),
 			"Mend this first. To ask it alone, add -only " + g.lead.Check.ID + "."
@@ -188,39 +151,6 @@ func (r Report) verdict() (says, next string) {
 			"For that, " + r.Entries[unseen].Sentence + "."
 	}
 	return fmt.Sprintf("%s: all that was asked holds%s.", r.Target, known), ""
-}
-
-// counted says how often the request ran.
-func (r Report) counted(shown Entry) string {
-	says := fmt.Sprintf(": one request, sent %s with one key, took effect %s", times(shown.sent()), times(shown.effects()))
-	i := slices.IndexFunc(r.Entries, func(e Entry) bool { return e.Check.ID == "once/concurrent" && e.effects() > 1 && !e.is(shown) })
-	if i >= 0 {
-		return fmt.Sprintf("%s; sent %s at one instant, %s", says, times(r.Entries[i].sent()), times(r.Entries[i].effects()))
-	}
-	return says
-}
-
-// effects returns how many effects the failure tells of, or 0.
-func (e Entry) effects() (n int) {
-	if e.Verdict == check.Failed {
-		_, _ = fmt.Sscanf(e.Got, "%d effects", &n) // other failures have other texts
-	}
-	return n
-}
-
-// sent returns how often the check sends its request.
-func (e Entry) sent() (n int) {
-	if _, err := fmt.Sscanf(e.Got, "%d effects of %d requests", &n, &n); err != nil {
-		return 2
-	}
-	return n
-}
-
-func times(n int) string {
-	if n == 2 {
-		return "twice"
-	}
-	return fmt.Sprintf("%d times", n)
 }
 
 // more says which flags would ask more, or nothing.

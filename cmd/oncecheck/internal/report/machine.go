@@ -10,25 +10,9 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
 )
 
-type jsonReport struct {
-	Target   string      `json:"target"`
-	Seed     uint64      `json:"seed"`
-	Requests int         `json:"requests"`
-	Summary  Sums        `json:"summary"`
-	Headline string      `json:"headline"` // the result in one or two sentences
-	Checks   []jsonCheck `json:"checks"`
-}
-
+// jsonCheck is an entry with what a failure has beside it.
 type jsonCheck struct {
-	ID       string            `json:"id"`
-	Level    check.Level       `json:"level"`
-	Verdict  check.Verdict     `json:"verdict"`
-	Counts   bool              `json:"counts"` // a failure makes the run fail, unless it is known
-	Known    bool              `json:"known"`
-	Title    string            `json:"title"`
-	Sentence string            `json:"sentence,omitempty"`
-	Want     string            `json:"want,omitempty"`
-	Got      string            `json:"got,omitempty"`
+	Entry
 	Customer string            `json:"customer,omitempty"`
 	Texts    []check.Reference `json:"texts,omitempty"`
 	Curl     []string          `json:"curl,omitempty"`
@@ -36,20 +20,19 @@ type jsonCheck struct {
 
 // JSON writes the report as one JSON object. Later versions only add members.
 func (r Report) JSON(w io.Writer) error {
-	headline, _ := r.verdict()
-	out := jsonReport{Target: r.Target, Seed: r.Seed, Requests: r.Requests, Summary: r.Sums(), Headline: headline, Checks: []jsonCheck{}}
-	for _, e := range r.Entries {
-		c := jsonCheck{ID: e.Check.ID, Level: e.Check.Level, Verdict: e.Verdict, Counts: e.Counts, Known: e.Known,
-			Title: e.Check.Title, Sentence: e.Sentence, Want: e.Want, Got: e.Got}
-		if e.Verdict == check.Failed {
-			c.Customer, c.Texts, c.Curl = e.Check.Customer, e.Check.Texts, Curl(e.Shown)
+	checks := make([]jsonCheck, len(r.Entries))
+	for i, e := range r.Entries {
+		if checks[i].Entry = e; e.Verdict == check.Failed {
+			checks[i] = jsonCheck{e, e.Check.Customer, e.Check.Texts, Curl(e.Shown)}
 		}
-		out.Checks = append(out.Checks, c)
 	}
+	headline, _ := r.verdict() // the result in one or two sentences
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return encoder.Encode(map[string]any{
+		"target": r.Target, "seed": r.Seed, "requests": r.Requests, "summary": r.Sums(), "headline": headline, "checks": checks,
+	})
 }
 
 type junitSuite struct {

@@ -40,8 +40,10 @@ func headline(s Sums) string {
 func (g group) section(b *strings.Builder) {
 	e := g.lead
 	fmt.Fprintf(b, "\n### %s `%s`\n\n%s\n\n", e.word(), e.Check.ID, cell(e.Check.Title))
-	fmt.Fprintf(b, "| | |\n|---|---|\n| Seen | %s |\n| Expected | %s |\n| For a customer | %s |\n| Text | %s |\n",
-		cell(e.Got), cell(e.Want), cell(e.Check.Customer), cell(texts(e.Check.Texts)))
+	b.WriteString("| | |\n|---|---|\n")
+	for _, fact := range e.facts() {
+		fmt.Fprintf(b, "| %s | %s |\n", fact[0], cell(fact[1]))
+	}
 	if len(g.also) > 0 {
 		fmt.Fprintf(b, "\n%d more failures have this cause.\n", len(g.also))
 	}

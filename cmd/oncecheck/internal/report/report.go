@@ -2,6 +2,7 @@
 package report
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
@@ -20,8 +21,8 @@ type Report struct {
 // Entry is a result and what it means for the exit code.
 type Entry struct {
 	check.Result
-	Counts bool // a failure of this level counts
-	Known  bool // the user expects the failure
+	Counts bool `json:"counts"` // a failure of this level counts
+	Known  bool `json:"known"`  // the user expects the failure
 }
 
 // Broken reports whether the entry is a failure that makes the run fail.
@@ -84,14 +85,18 @@ func (e Entry) sentence() string {
 	return e.Check.Title + ": " + e.Sentence
 }
 
+// facts are what there is to say of a failure.
+func (e Entry) facts() [][2]string {
+	return [][2]string{
+		{"seen", e.Got}, {"expected", e.Want}, {"customer", e.Check.Customer}, {"asked", e.Check.Asserts}, {"text", e.texts()},
+	}
+}
+
 // texts joins the references, or says that there is none.
-func texts(references []check.Reference) string {
-	if len(references) == 0 {
-		return "no text; correctness demands it"
+func (e Entry) texts() string {
+	var words []string
+	for _, r := range e.Check.Texts {
+		words = append(words, string(r))
 	}
-	words := make([]string, len(references))
-	for i, r := range references {
-		words[i] = string(r)
-	}
-	return strings.Join(words, "; ")
+	return cmp.Or(strings.Join(words, "; "), "no text; correctness demands it")
 }

@@ -93,7 +93,7 @@ var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"|sh -c "\$`)
 
 // shown writes what the failure means, and what shows it.
 func (e Entry) shown(b *strings.Builder) {
-	fmt.Fprintf(b, "For a customer: %s.\nExpected: %s (%s).\n\n", e.Check.Customer, e.Want, texts(e.Check.Texts))
+	fmt.Fprintf(b, "For a customer: %s.\nExpected: %s (%s).\n\n", e.Check.Customer, e.Want, e.texts())
 	lines := Curl(e.Shown)
 	for _, line := range lines {
 		fmt.Fprintf(b, "    %s\n", line)
@@ -121,11 +121,9 @@ func (s Sums) String() string {
 // details writes what a failure means and how to see it again.
 func (e Entry) details(b *strings.Builder) {
 	fmt.Fprintf(b, "\n%s %s %s: %s\n", e.word(), e.Check.Level, e.Check.ID, e.Check.Title)
-	fmt.Fprintf(b, "  seen:      %s\n", e.Got)
-	fmt.Fprintf(b, "  expected:  %s\n", e.Want)
-	fmt.Fprintf(b, "  customer:  %s\n", e.Check.Customer)
-	fmt.Fprintf(b, "  asked:     %s\n", e.Check.Asserts)
-	fmt.Fprintf(b, "  text:      %s\n", texts(e.Check.Texts))
+	for _, fact := range e.facts() {
+		fmt.Fprintf(b, "  %-10s %s\n", fact[0]+":", fact[1])
+	}
 	for i, line := range Curl(e.Shown) {
 		if i == 0 {
 			b.WriteString("  again:\n")
