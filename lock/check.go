@@ -53,7 +53,8 @@ func (l *Locker) Check(ctx context.Context) error {
 	if l.IsNone() {
 		return nil
 	}
-	findings, err := l.servers.check(ctx, l.options.store.Replicas)
+	key := l.namespace.Key(store.NewToken().String())
+	findings, err := l.servers.check(ctx, l.options.store.Replicas, key.Text)
 	if tooFewReplicas := errors.Is(errors.Join(findings...), ErrNotReplicated); err == nil && !tooFewReplicas {
 		err = l.checkCommands(ctx)
 	}
@@ -64,14 +65,14 @@ func (l *Locker) Check(ctx context.Context) error {
 }
 
 // check returns the findings about all masters. Its error is that of one master on which checkNode has failed.
-func (s *servers) check(ctx context.Context, replicas int) (findings []error, err error) {
+func (s *servers) check(ctx context.Context, replicas int, key string) (findings []error, err error) {
 	nodes, err := s.masters(ctx)
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for addr, node := range nodes {
 		all.Go(func() {
 			ofNode, nodeErr := withTimeout(ctx, s, func(ctx context.Context) ([]error, error) {
-				return checkNode(ctx, node, replicas)
+				return checkNode(ctx, node, replicas, key)
 			})
 			mu.Lock()
 			defer mu.Unlock()
@@ -107,8 +108,10 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	)
 }
 
-// checkNode returns the findings about one server. It returns an error if the server does not answer, or refuses EVAL.
-func checkNode(ctx context.Context, node redis.Cmdable, replicas int) (findings []error, err error) {
+// checkNode returns the findings about one server. It returns an error if the server does not answer, or refuses EVAL. The
+// EVAL declares an absent key, because managed services refuse scripts without keys. In a Cluster another node may have the
+// slot of that key: a redirection comes only after the ACL has allowed the command.
+func checkNode(ctx context.Context, node redis.Cmdable, replicas int, key string) (findings []error, err error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil && (!rediserr.IsReply(err) || redis.IsAuthError(err)) {
 		return nil, err
@@ -132,7 +135,10 @@ func checkNode(ctx context.Context, node redis.Cmdable, replicas int) (findings 
 	if n := atoi(info["connected_slaves"]); n < replicas {
 		findings = append(findings, fmt.Errorf("%w: %d replicas are connected, want %d", ErrNotReplicated, n, replicas))
 	}
-	return findings, node.Eval(ctx, "return 1", nil).Err()
+	if err = node.Eval(ctx, "return 1", []string{key}).Err(); rediserr.IsRedirection(err) {
+		err = nil
+	}
+	return findings, err
 }
 
 // parseInfo returns the lines "name:value" of INFO as a map.

@@ -163,6 +163,28 @@ func startInfo(t *testing.T, lines ...string) (addr string) {
 	return m.Addr()
 }
 
+// A managed service may refuse scripts that declare no key.
+//
+// fault: a server that refuses scripts without keys
+func TestCheckDeclaresKeys(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	m.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
+		switch {
+		case cmd == "INFO":
+			peer.WriteBulk("redis_version:7.1.0\r\nmaxmemory_policy:noeviction\r\n")
+			return true
+		case strings.HasPrefix(cmd, "EVAL") && (len(args) < 3 || args[1] == "0" || !strings.HasPrefix(args[2], "test:")):
+			peer.WriteError("ERR this script declares no key of the namespace")
+			return true
+		}
+		return false
+	})
+	if err := newLocker(t, redistest.NewClient(t, m.Addr())).Check(t.Context()); err != nil {
+		t.Errorf("Check: %v", err)
+	}
+}
+
 // An unreachable server is an error, but not a finding.
 func TestCheckOfNobody(t *testing.T) {
 	t.Parallel()
