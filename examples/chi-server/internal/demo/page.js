@@ -31,7 +31,7 @@ const until = condition => new Promise(resolve => {
 // What a request came to, in words.
 function story(r, before) {
 	if (r.state === "emptied") return ["wait", "Redis is empty now"];
-	const again = before.some(b => b.runStart), lost = r.lost ? ", but the client was gone" : "";
+	const again = before.some(b => b.runStart), lost = r.lost ? ", but the client was gone" : r.outcome === "lease-lost" ? ", but Redis lost the key" : "";
 	if (r.state === "running") return again ? ["bad", "charging again"] : ["run", "charging"];
 	if (r.state === "sent") return again ? ["wait", "waiting for the first"] : ["run", "sent"];
 	const waited = r.took > 100 && !r.runStart;
@@ -39,7 +39,7 @@ function story(r, before) {
 		return ["good", (waited ? "waited, got the same answer" : "got the same answer again") + " · " + r.status];
 	if (r.outcome === "in-flight") return ["wait", "refused: the first still runs · 409"];
 	if (r.outcome === "reused") return ["wait", "refused: not the same order · 422"];
-	if (r.runStart && r.run) return again ? ["bad", "charged again" + lost + " · " + r.status] : ["run", "charged" + lost + " · " + r.status];
+	if (r.runStart && r.run) return [again ? "bad" : "run", (again ? "charged again" : "charged") + lost + " · " + r.status];
 	return ["wait", r.status + " " + r.outcome];
 }
 function row(r, before, from, axis) {
@@ -109,7 +109,7 @@ const every = (list, test) => lanes.every(lane => list.some(r => r.lane === lane
 const tries = {
 	double: {name: "Double click", async run(key) {
 		const first = click(key);
-		await new Promise(resolve => setTimeout(resolve, 100)); // as quick as a hand is
+		await new Promise(resolve => setTimeout(resolve, 100));
 		await Promise.all([first, click(key)]);
 	}, line: () => once(curl())},
 	lose: {name: "Lost response", async run(key, mine) {
