@@ -13,10 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -187,20 +184,6 @@ func (l logLines) next(t *testing.T, msg string) map[string]any {
 	}
 }
 
-func TestAddressTaken(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	addr := listener.Addr().String()
-	err = run(t.Context(), slog.New(slog.DiscardHandler), config{addr: addr, opTimeout: patience})
-	if err == nil || !strings.Contains(err.Error(), addr) {
-		t.Errorf("got %v, want an error that names %s", err, addr)
-	}
-}
-
 func TestMalformedRedisURL(t *testing.T) {
 	t.Parallel()
 	err := run(t.Context(), slog.New(slog.DiscardHandler), config{addr: "127.0.0.1:0", redis: "redis://:hunter2@ host", opTimeout: patience})
@@ -285,56 +268,5 @@ func TestRedisIsUnfit(t *testing.T) {
 	}
 	if got := s.pay("ann", "k1", "/payments", `{"amount":1250,"currency":"EUR"}`); got.status != http.StatusCreated {
 		t.Errorf("POST: got %d, want 201", got.status)
-	}
-}
-
-// Each finding is one line of the log.
-func TestFindings(t *testing.T) {
-	t.Parallel()
-	unfit := redistest.Start(t, "--maxmemory-policy", "allkeys-lru").Client(t)
-	replicated := lock.WithReplicas(1, time.Second)
-	for name, test := range map[string]struct {
-		client *redis.Client
-		opts   []lock.Option
-		want   []string
-	}{
-		"fit":   {redistest.Start(t).Client(t), nil, nil},
-		"unfit": {unfit, []lock.Option{replicated}, []string{"allkeys-lru", "0 replicas"}},
-		"down":  {redistest.NewClient(t, "127.0.0.1:1", redistest.OneTry), nil, []string{"127.0.0.1:1"}},
-	} {
-		locker := lock.New(test.client, "test", append(test.opts, lock.WithOpTimeout(patience))...)
-		lines := make(logLines, 10)
-		logFindings(t.Context(), slog.New(slog.NewJSONHandler(lines, nil)), locker)
-		if err := locker.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for _, want := range test.want {
-			line := lines.next(t, "redis check")
-			if finding, _ := line["finding"].(string); line["level"] != "WARN" || !strings.Contains(finding, want) {
-				t.Errorf("%s: got %v, want a warning of %s", name, line, want)
-			}
-		}
-		if len(lines) > 0 {
-			t.Errorf("%s: unexpected line: %s", name, <-lines)
-		}
-	}
-}
-
-// The log has no warning about the embedded server or a fit real one.
-func TestNoWarnings(t *testing.T) {
-	t.Parallel()
-	for _, url := range []string{"", "redis://" + redistest.Start(t).Addr()} {
-		s := start(t, url)
-		s.get("", "/healthz")
-		s.stop()
-		if err := s.awaitEnd(); err != nil {
-			t.Fatal(err)
-		}
-		close(s.log)
-		for line := range s.log {
-			if strings.Contains(line, `"WARN"`) || strings.Contains(line, `"ERROR"`) {
-				t.Errorf("log: %s", line)
-			}
-		}
 	}
 }

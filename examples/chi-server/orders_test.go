@@ -1,21 +1,13 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware"
 )
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="idempotency_key" value="([^"]*)">`)
@@ -113,92 +105,6 @@ func TestCrossOrigin(t *testing.T) {
 		r.Header.Set("Sec-Fetch-Site", "cross-site")
 		if got := s.do(r); got.status != http.StatusForbidden || strings.Contains(got.body, "cookie") {
 			t.Errorf("%s: got %d %s, want 403", path, got.status, got.body)
-		}
-	}
-}
-
-// storesAnOrder reports whether a command stores the response of an order.
-func storesAnOrder(c redistest.Command) bool {
-	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("/orders/"))
-}
-
-// The second click arrives while the first one's order is being placed.
-// conformance: 26, 51
-func TestDoubleClickInFlight(t *testing.T) {
-	t.Parallel()
-	real := redistest.Start(t)
-	proxy := redistest.NewProxy(t, real.Addr())
-	s := start(t, "redis://"+proxy.Addr())
-	form := s.form()
-	clicks := make(chan response, 2)
-	click := func() { clicks <- s.submit(form) }
-
-	stores := proxy.HoldRequest(redistest.Nth(1, storesAnOrder))
-	go click()
-	stores.Wait(t)
-	waits := proxy.HoldReply(redistest.Named("SUBSCRIBE"))
-	go click()
-	waits.Wait(t)
-	waits.Lift()
-	select {
-	case got := <-clicks:
-		t.Errorf("a click was answered before there was an order: %d %s", got.status, got.body)
-	default:
-	}
-	stores.Lift()
-
-	first, second := <-clicks, <-clicks
-	place := first.header.Get("Location")
-	if first.status != http.StatusSeeOther || !strings.HasPrefix(place, "/orders/") {
-		t.Fatalf("one click: got %d to %q, want 303 to the order", first.status, place)
-	}
-	if second.status != http.StatusSeeOther || second.header.Get("Location") != place {
-		t.Errorf("the other click: got %d to %q, want 303 to %q", second.status, second.header.Get("Location"), place)
-	}
-	if a, b := first.header.Get("Idempotent-Replayed"), second.header.Get("Idempotent-Replayed"); a+b != "true" {
-		t.Errorf("replayed: got %q and %q, want one of them", a, b)
-	}
-	if got := strings.Count(s.get("", "/").body, `<a href="/orders/`); got != 1 {
-		t.Errorf("orders on the page: got %d, want 1", got)
-	}
-}
-
-// If the time is over before the order is placed, none is placed, and the key is free for another click.
-func TestOrderTimesOut(t *testing.T) {
-	t.Parallel()
-	client := redistest.Mini(t).Client(t)
-	locker := lock.New(client, "test", lock.WithOpTimeout(patience))
-	t.Cleanup(func() {
-		if err := locker.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
-	orders := &ordersPage{}
-	ctx := context.WithValue(t.Context(), visitorKey{}, uuid.NewString())
-	once := middleware.Idempotency(locker, orderKey(), middleware.WithMaxDuration(10*time.Millisecond))
-	for range 2 {
-		form := url.Values{keyField: {"k"}, "item": {"tea"}, "quantity": {"1"}}.Encode()
-		r := httptest.NewRequest(http.MethodPost, "/orders?delay=10s", strings.NewReader(form)).WithContext(ctx)
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		w := httptest.NewRecorder()
-		once(http.HandlerFunc(orders.create)).ServeHTTP(w, r)
-		if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "no time") {
-			t.Errorf("got %d %s, want 503 from the handler", w.Code, w.Body)
-		}
-	}
-	if placed := orders.placed.of(visitorID(ctx)); len(placed) > 0 {
-		t.Errorf("placed: %v", placed)
-	}
-}
-
-func TestOrderDelayRefused(t *testing.T) {
-	t.Parallel()
-	s := start(t, "")
-	for _, delay := range []string{"soon", "-1s", "11s"} {
-		r := s.request("POST", "/orders?delay="+delay, s.form().Encode())
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if got := s.do(r); got.status != http.StatusBadRequest || !strings.Contains(got.body, "between 0s and 10s") {
-			t.Errorf("%s: got %d %s, want 400 and the limits", delay, got.status, got.body)
 		}
 	}
 }

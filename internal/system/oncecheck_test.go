@@ -51,8 +51,7 @@ type asker struct{ oncecheck, chiServer string }
 func askReadme(t *testing.T, a asker) {
 	t.Parallel()
 	redis, addr := redistest.Start(t), freeAddr(t)
-	program := replaceOnce(t, readmeProgram(t, redis.Addr(), addr), `"net/http"`, "\"net/http\"\n\t\"time\"")
-	program = replaceOnce(t, program, "w.WriteHeader", "if r.URL.Query().Has(\"slow\") {\ntime.Sleep(time.Second)\n}\nw.WriteHeader")
+	program := replaceOnce(t, readmeProgram(t, redis.Addr(), addr), "w.WriteHeader", "if r.URL.Query().Has(\"slow\") {\ntime.Sleep(time.Second)\n}\nw.WriteHeader")
 	server := &service{binary: buildInEmptyModule(t, program), addr: addr}
 	server.start(t)
 	stay := func() {}

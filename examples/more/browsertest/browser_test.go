@@ -16,7 +16,6 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -212,21 +211,6 @@ func (b *browser) screenshot(name string) {
 
 func dark() chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}})
-}
-
-// visitor returns the id in the cookie.
-func (b *browser) visitor() (id string) {
-	b.t.Helper()
-	b.run(chromedp.ActionFunc(func(ctx context.Context) error {
-		cookies, err := network.GetCookies().Do(ctx)
-		for _, c := range cookies {
-			if c.Name == "visitor" && c.HTTPOnly {
-				id = c.Value
-			}
-		}
-		return err
-	}))
-	return id
 }
 
 func asJSON(v any) string {

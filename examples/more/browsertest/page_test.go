@@ -98,33 +98,6 @@ func (b *browser) paste(try string) (lines string) {
 	return lines
 }
 
-// Another visitor sees nothing of it, and a page that is loaded again sees all of it.
-func TestVisitors(t *testing.T) {
-	t.Parallel()
-	b := open(t)
-	b.load()
-	b.try("double")
-	first := b.visitor()
-	b.load()
-	b.await(`document.querySelectorAll("[data-lane=protected] .requests li").length === 2`)
-	if got, want := b.orders(), "2 €98 / 1 €49"; got != want {
-		t.Errorf("loaded again: got %s, want %s", got, want)
-	}
-	stranger := openAt(t, b.url)
-	stranger.load()
-	if got, want := stranger.orders(), "0 €0 / 0 €0"; got != want {
-		t.Errorf("another visitor: got %s, want %s", got, want)
-	}
-	if second := stranger.visitor(); first == "" || second == "" || first == second {
-		t.Errorf("visitors: got %q and %q, want two", first, second)
-	}
-	b.run(chromedp.Click("#over", chromedp.ByQuery))
-	b.await(`document.querySelectorAll(".requests li").length === 0`)
-	if got, want := b.orders(), "0 €0 / 0 €0"; got != want {
-		t.Errorf("started over: got %s, want %s", got, want)
-	}
-}
-
 // Everything can be done with the keyboard alone, and what has the focus can be seen.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()

@@ -154,27 +154,6 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// A replay can be read by a client that does not accept the compression that the first one has accepted.
-func TestReplayWithoutCompression(t *testing.T) {
-	each(t, func(t *testing.T, start func(procedure) *service) {
-		s := start(func(context.Context, *amount) (*payment, error) {
-			return connect.NewResponse(wrapperspb.String(strings.Repeat("paid ", 1000))), nil
-		})
-		first, err := s.pay("k", 1250)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := s.payBy(s.plain, "k", 1250)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if first.Msg.Value != again.Msg.Value {
-			t.Error("the replay has another message")
-		}
-		s.wantRuns(1)
-	})
-}
-
 // refused makes requests that connect refuses before it calls the procedure and its interceptors. grpc is from
 // mediaTypes, and empty for Connect.
 var refused = map[string]func(r *http.Request, grpc string){
@@ -310,43 +289,4 @@ func TestProblems(t *testing.T) {
 		s.wantError(err, connect.CodeUnavailable, "", middleware.StoreUnavailable)
 		s.wantRuns(1)
 	})
-}
-
-// A panic is an unknown outcome, which WithAtMostOnce does not run again.
-func TestPanic(t *testing.T) {
-	each(t, func(t *testing.T, start func(procedure) *service) {
-		s := start(func(context.Context, *amount) (*payment, error) { panic("no") })
-		if _, err := s.pay("k", 1); err == nil {
-			t.Error("no error")
-		}
-		if e := <-s.events; e.Outcome != middleware.Panicked {
-			t.Errorf("outcome %s, want panicked", e.Outcome)
-		}
-		s.redis.FastForward(10 * time.Second) // the lease
-		_, err := s.pay("k", 1)
-		s.wantError(err, connect.CodeFailedPrecondition, "not known", middleware.OutcomeUnknown)
-		s.wantRuns(1)
-	})
-}
-
-// With connect's Flush a Discard would come to nothing: that is why storable hides it.
-func TestFlushUndoesDiscard(t *testing.T) {
-	server := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second))
-	outcomes := make(chan middleware.Outcome, 1)
-	once := middleware.Idempotency(locker, func(*http.Request) (string, error) { return "k", nil },
-		middleware.WithObserver(func(_ context.Context, e middleware.Event) { outcomes <- e.Outcome }))
-	h := routes(once, connect.UnaryInterceptorFunc(discardRefusals), func(context.Context, *amount) (*payment, error) {
-		return nil, connect.NewError(connect.CodeNotFound, errors.New("no"))
-	})
-	r := httptest.NewRequest(http.MethodPost, payments, strings.NewReader("\x00\x00\x00\x00\x00"))
-	r.ProtoMajor = 2
-	r.Header.Set("Content-Type", "application/grpc")
-	h.ServeHTTP(httptest.NewRecorder(), r)
-	if got := <-outcomes; got != middleware.Executed {
-		t.Errorf("outcome %s: connect no longer flushes, and storable need not hide it", got)
-	}
-	_ = locker.Close(t.Context())
-	_ = client.Close()
 }

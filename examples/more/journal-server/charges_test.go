@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,53 +204,5 @@ func TestLateHandler(t *testing.T) {
 		s.wantReplay(late, swept)
 		s.wantCharge("ann", swept)
 		b.wantCharges(t, 1)
-	})
-}
-
-// A key whose record has expired: the provider knows it, and there is no second charge.
-func TestKeyAfterRetention(t *testing.T) {
-	each(t, func(t *testing.T, db string) {
-		b := openBank(t, works)
-		s := startCharging(t, db, "", b, nil)
-		first := s.pay("ann", "k1", "/charges", euros)
-		forget := func() {
-			s.flush()
-			exec(t, s.db.DB, "delete from onceguard_journal")
-		}
-		forget()
-		again := s.pay("ann", "k1", "/charges", euros)
-		if s.wantPaid(again); again.body != first.body {
-			t.Errorf("got %s, want %s", again.body, first.body)
-		}
-		forget()
-		if got := s.pay("ann", "k1", "/charges", `{"amount":1,"currency":"EUR"}`); got.status != http.StatusPaymentRequired {
-			t.Errorf("another amount: got %d %s, want 402", got.status, got.body)
-		}
-		s.wantCharge("ann", first)
-		b.wantCharges(t, 1)
-	})
-}
-
-// fault: without Redis, a payment's run ends before its transaction. The sweep frees its row.
-func TestPaymentBreaksOffWithoutRedis(t *testing.T) {
-	each(t, func(t *testing.T, db string) {
-		var runs atomic.Int32
-		s := startWith(t, config{db: db, redis: "none"}, func(context.Context, time.Duration) error {
-			if runs.Add(1) == 1 {
-				panic(http.ErrAbortHandler)
-			}
-			return nil
-		})
-		if got, err := s.send("POST", "ann", "k1", "/payments", euros); err == nil {
-			t.Errorf("got %d %s, want no answer", got.status, got.body)
-		}
-		s.elapse()
-		s.wantProblem(s.pay("ann", "k1", "/payments", euros), "outcome-unknown")
-		if err := s.sweep(t.Context()); err != nil {
-			t.Error(err)
-		}
-		first := s.pay("ann", "k1", "/payments", euros)
-		s.wantPaid(first)
-		s.wantListed("ann", first)
 	})
 }

@@ -246,25 +246,6 @@ func (c client) wantPaid(got response) {
 	}
 }
 
-func TestHealthz(t *testing.T) {
-	each(t, func(t *testing.T, db string) {
-		s := start(t, db, nil)
-		s.redis.mini.Close() // Redis may be away
-		if got := s.get("", "/healthz"); got.status != http.StatusOK {
-			t.Errorf("got %d %s, want 200", got.status, got.body)
-		}
-		if err := s.db.DB.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if got := s.get("", "/healthz"); got.status != http.StatusServiceUnavailable {
-			t.Errorf("without the database: got %d %s, want 503", got.status, got.body)
-		}
-		if got := s.get("ann", "/payments"); got.status != http.StatusInternalServerError {
-			t.Errorf("the list without the database: got %d %s, want 500", got.status, got.body)
-		}
-	})
-}
-
 // The second start finds the tables, and what the first one has stored in them.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, db string) {
@@ -273,25 +254,5 @@ func TestRestart(t *testing.T) {
 		s.wantPaid(first)
 		s.wantReplay(s.pay("ann", "k1", "/payments", euros), first)
 		s.wantListed("ann", first)
-	})
-}
-
-// The start reports what the database and Redis cannot promise, and fails on another table of the journal's name.
-func TestFindings(t *testing.T) {
-	each(t, func(t *testing.T, db string) {
-		s := startWith(t, config{db: db, redis: "redis://127.0.0.1:1", opTimeout: 100 * time.Millisecond}, nil)
-		s.logFindings(t.Context())
-		if log := s.log.String(); !strings.Contains(log, `"redis check"`) {
-			t.Errorf("got %s, want a finding about Redis", log)
-		}
-		exec(t, s.db.DB, "drop table onceguard_journal")
-		s.logFindings(t.Context())
-		if log := s.log.String(); !strings.Contains(log, `"database check"`) {
-			t.Errorf("got %s, want a finding about the database", log)
-		}
-		exec(t, s.db.DB, "create table onceguard_journal (id text)")
-		if _, err := openDatabase(t.Context(), db); err == nil {
-			t.Error("started with another table of that name")
-		}
 	})
 }

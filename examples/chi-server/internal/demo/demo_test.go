@@ -171,41 +171,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A reader that is too slow is dropped, and holds nobody up.
-func TestSlowReader(t *testing.T) {
-	t.Parallel()
-	s := newShop()
-	slow, quick := s.subscribe(), s.subscribe()
-	<-quick
-	for i := range maxLag {
-		s.begin(Unprotected, key(i), 1, 1)
-		<-quick
-	}
-	if len(s.streams) != 1 {
-		t.Errorf("streams: got %d, want 1", len(s.streams))
-	}
-	n := 0
-	for range slow {
-		n++
-	}
-	if n != maxLag {
-		t.Errorf("the slow reader got %d messages before the end, want %d", n, maxLag)
-	}
-}
-
-// What ends after the visitor has started over does not count.
-func TestStartOver(t *testing.T) {
-	t.Parallel()
-	s := newShop()
-	rec := s.begin(Unprotected, key(1), 1, 1)
-	s.startOver()
-	s.placed(rec, price)
-	s.end(rec, 201, false)
-	if len(s.totals) != 0 || len(s.records) != 0 || s.active != 0 {
-		t.Errorf("left: %v, %v, %d running", s.totals, s.records, s.active)
-	}
-}
-
 // There is a bound on shops. The one that was left first makes room. If all are watched, it is the one that was used first,
 // whose streams end, but none in which a request runs.
 //

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"testing"
 	"time"
@@ -82,40 +81,6 @@ func TestTwoAtATime(t *testing.T) {
 	server.Shutdown()
 	if isFailure(err) || retryDelay(3, err, nil) != time.Second || runs != 1 {
 		t.Errorf("%v, again after %v; %d runs", err, retryDelay(3, err, nil), runs)
-	}
-	if err := locker.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// fault: a task calls once.Do itself and returns what that answers, ErrNotStored. The task is not done: it comes again,
-// and that counts as a failure.
-func TestInnerDo(t *testing.T) {
-	backend := redistest.Start(t)
-	locker := lock.New(backend.Client(t), "invoices", lock.WithOpTimeout(20*time.Second))
-	guard, result := once.New(locker), make(chan error, 1)
-	task := processOnce(guard)(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) (err error) {
-		key := once.Key{Operation: "inner", Scope: once.Anyone, ID: "7"}
-		for range 2 {
-			_, _, err = once.Do(ctx, guard, key, func(context.Context) (chan int, error) { return nil, nil }) // has no JSON
-		}
-		return err
-	}))
-	server := asynq.NewServer(asynq.RedisClientOpt{Addr: backend.Addr()}, asynq.Config{LogLevel: asynq.FatalLevel})
-	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		err := task.ProcessTask(ctx, t)
-		result <- err
-		return err
-	})); err != nil {
-		t.Fatal(err)
-	}
-	if err := enqueue(backend.Addr(), "7"); err != nil {
-		t.Fatal(err)
-	}
-	err := <-result
-	server.Shutdown()
-	if err == nil || errors.Is(err, asynq.SkipRetry) || !isFailure(err) {
-		t.Errorf("%v, want a failure that is tried again", err)
 	}
 	if err := locker.Close(t.Context()); err != nil {
 		t.Error(err)

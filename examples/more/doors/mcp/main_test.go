@@ -9,13 +9,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/once"
 )
 
 func TestMain(m *testing.M) {
@@ -96,18 +94,6 @@ func TestCalls(t *testing.T) {
 	wantPayments(t, server, 1)
 }
 
-// A refusal after the tool has run never says that it did nothing.
-func TestExplain(t *testing.T) {
-	for reason, part := range map[error]string{
-		once.ErrNotKnownYet: "not known yet whether this call took effect", once.ErrUnavailable: "This call did nothing",
-		once.ErrInFlight: "still running", once.ErrFailed: "This call did nothing",
-	} {
-		if text := explain(&once.Refused{Reason: reason, Retryable: true}).Error(); !strings.Contains(text, part) {
-			t.Errorf("%v: %q, want %q", reason, text, part)
-		}
-	}
-}
-
 // A model may write the arguments of a repetition in another order, or leave out those of a tool that needs none.
 func TestArguments(t *testing.T) {
 	input := func(arguments string) string {
@@ -165,28 +151,6 @@ func TestKilledBeforeTheAnswer(t *testing.T) {
 	second.want("It was not done again", false, 1250, "k1")
 	second.want("p-2", false, 1250, "k1")
 	wantPayments(t, server, 2)
-}
-
-// fault: the server is killed while it pays. The agent is told to wait, and then that a person must find out.
-func TestKilledWhilePaying(t *testing.T) {
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr())
-	process := redistest.Run(t, "server", proxy.Addr())
-	first := newAgent(t, process)
-	paid := proxy.HoldReply(redistest.Named("RPUSH"))
-	lost := make(chan bool)
-	go func() {
-		first.pay(1250, "k1", nil)
-		close(lost)
-	}()
-	paid.Wait(t)
-	process.Kill(t)
-	<-lost
-	second := newAgent(t, redistest.Run(t, "server", server.Addr()))
-	second.want("Wait", true, 1250, "k1")
-	server.Elapse(t, 10*time.Second) // the lease
-	second.want("a person must check", true, 1250, "k1")
-	wantPayments(t, server, 1)
 }
 
 func wantPayments(t *testing.T, server *redistest.Server, want int64) {

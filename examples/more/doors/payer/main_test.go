@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -123,26 +122,5 @@ func TestTwoWorkers(t *testing.T) {
 	}
 	if keys := provider.keys(); len(keys) != 1 {
 		t.Errorf("the provider got the keys %q, want one", keys)
-	}
-}
-
-// The file of the -db flag is the one that is opened, with the settings.
-func TestPathOfTheDatabase(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for _, path := range []string{"orders.db", "./x.db", "a b?c#d%41&e.db", filepath.Join(t.TempDir(), "absolute.db")} {
-		db, err := open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var mode string
-		if err := db.QueryRow("pragma journal_mode").Scan(&mode); err != nil || mode != "wal" {
-			t.Errorf("%s: %q, %v, want wal", path, mode, err)
-		}
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-		if _, err := os.Stat(path); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -2,11 +2,9 @@ package clienttest_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -52,34 +50,4 @@ func do(t *testing.T, client *http.Client, req *http.Request) (*http.Response, s
 	return resp, string(body), nil
 }
 
-func gaveUp(t *testing.T, err error) *onceclient.GaveUpError {
-	t.Helper()
-	var e *onceclient.GaveUpError
-	if !errors.As(err, &e) {
-		t.Fatalf("got %v (%T), want a GaveUpError", err, err)
-	}
-	return e
-}
-
 func discard() *log.Logger { return log.New(io.Discard, "", 0) }
-
-// The middleware reads the key that the caller gave: a request with it, written by hand, gets the same response.
-func TestKeyOfTheContext(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		server := guarded(t, newLocker(t, b), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-		for _, key := range []string{"order-7", "a b", `say "hi"`, `back\slash`, `\"`, "~", strings.Repeat("k", 255)} {
-			first, _, err := do(t, newClient(t), post(t, onceclient.WithKey(t.Context(), key), server.URL, strings.NewReader("book")))
-			if err != nil || first.StatusCode != http.StatusCreated || first.Header.Get("Idempotent-Replayed") != "" {
-				t.Errorf("%q: got %v, %v", key, first, err)
-			}
-			again := post(t, t.Context(), server.URL, strings.NewReader("book"))
-			again.Header.Set("Idempotency-Key", `"`+strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key)+`"`)
-			second, _, err := do(t, server.Client(), again)
-			if err != nil || second.StatusCode != http.StatusCreated || second.Header.Get("Idempotent-Replayed") != "true" {
-				t.Errorf("%q by hand: got %v, %v", key, second, err)
-			}
-		}
-	})
-}

@@ -3,7 +3,6 @@ package grpctest_test
 import (
 	"database/sql"
 	"os"
-	"path/filepath"
 	"testing"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
@@ -36,17 +35,6 @@ func postgreSQL(t testing.TB) database {
 	})
 	d := database{driver: "pgx", source: server.URL(server.Addr(), "public")}
 	d.create(t, sqljournal.DialectPostgreSQL)
-	return d
-}
-
-func sqlite(t testing.TB) database {
-	t.Helper()
-	d := database{
-		driver:  "sqlite",
-		source:  "file:" + filepath.Join(t.TempDir(), "journal.db") + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(wal)&_pragma=synchronous(full)",
-		options: []sqljournal.Option{sqljournal.SQLite()},
-	}
-	d.create(t, sqljournal.DialectSQLite)
 	return d
 }
 

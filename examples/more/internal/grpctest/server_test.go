@@ -57,7 +57,7 @@ func serve(args []string, in io.Reader, out io.Writer) error {
 		guard = once.New(locker, limit)
 		pay = payInTx(once.New(locker, once.WithJournal(sqljournal.Transactional(db, namespace)), limit))
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(guard, user)))
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(guard, func(context.Context) (string, error) { return "ann", nil })))
 	server.RegisterService(&grpc.ServiceDesc{ServiceName: "payments.v1.Payments", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{{
 		MethodName: "Pay",
 		Handler: func(_ any, ctx context.Context, decode func(any) error, unary grpc.UnaryServerInterceptor) (any, error) {
