@@ -97,19 +97,11 @@ func run(ctx context.Context, log *slog.Logger, cfg config) error {
 	return errors.Join(err, shutDown(server, locker, shops), db.close())
 }
 
-// logFindings logs a warning for each reason why the Redis server cannot keep the promises of the lock. No answer is
-// one of them, because the server may be up later. The check takes no longer than any other operation of the locker.
+// logFindings logs why the Redis server cannot keep the promises of the lock, if it cannot. No answer is one of the reasons,
+// because the server may be up later. The check takes no longer than any other operation of the locker.
 func logFindings(ctx context.Context, log *slog.Logger, locker *lock.Locker) {
-	err := locker.Check(ctx)
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	findings := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		findings = joined.Unwrap()
-	}
-	for _, finding := range findings {
-		log.Warn("redis check", "finding", finding)
+	if err := locker.Check(ctx); err != nil && ctx.Err() == nil {
+		log.Warn("redis check", "finding", err)
 	}
 }
 

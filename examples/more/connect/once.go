@@ -1,4 +1,6 @@
-package main
+// Package onceconnect is what a connect service needs besides middleware.Idempotency: three functions to copy. Its test has a
+// service, and calls it by Connect, gRPC and gRPC-Web. A server of gRPC needs HTTP/2: [http.Protocols.SetUnencryptedHTTP2].
+package onceconnect
 
 import (
 	"context"
@@ -11,8 +13,6 @@ import (
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
-
-// This file contains what a connect service needs besides middleware.Idempotency: three functions that can be copied.
 
 // protect returns a middleware for the unary procedures of connect, whether they are called by Connect, gRPC or
 // gRPC-Web. The key is in the Idempotency-Key header, which gRPC calls metadata. The handler inside must have the

@@ -1,4 +1,4 @@
-package main
+package onceconnect
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/alicebob/miniredis/v2"
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -21,6 +22,26 @@ import (
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
+
+// payments is the procedure's path.
+const payments = "/payments.v1.Payments/Pay"
+
+type procedure = func(context.Context, *connect.Request[wrapperspb.Int64Value]) (*connect.Response[wrapperspb.StringValue], error)
+
+// routes returns the service, with once around the procedure that has an effect.
+func routes(once func(http.Handler) http.Handler, interceptor connect.Interceptor, pay procedure) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(payments, once(connect.NewUnaryHandler(payments, pay, connect.WithInterceptors(interceptor))))
+	return mux
+}
+
+// pay takes an amount and returns a payment's id.
+func pay(_ context.Context, req *connect.Request[wrapperspb.Int64Value]) (*connect.Response[wrapperspb.StringValue], error) {
+	if req.Msg.Value <= 0 {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the amount is not positive"))
+	}
+	return connect.NewResponse(wrapperspb.String(uuid.NewString())), nil
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 

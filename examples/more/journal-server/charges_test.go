@@ -120,25 +120,6 @@ func TestCharges(t *testing.T) {
 	})
 }
 
-// fault: FLUSHALL between the charge and its answer, and a second click.
-func TestFlushAllWhileCharging(t *testing.T) {
-	eachRedis(t, func(t *testing.T, db, redis string) {
-		b := openBank(t, works)
-		var s *server
-		s = startCharging(t, db, redis, b, func(context.Context, time.Duration) error {
-			s.flush()
-			s.wantProblem(s.pay("ann", "k1", "/charges", euros), "in-flight")
-			return nil
-		})
-		first := s.pay("ann", "k1", "/charges", euros)
-		s.wantPaid(first)
-		s.flush()
-		s.wantReplay(s.pay("ann", "k1", "/charges", euros), first)
-		s.wantCharge("ann", first)
-		b.wantCharges(t, 1)
-	})
-}
-
 // fault: the provider does not answer: it has charged, or has not. Nor does it answer the first sweep.
 func TestProviderSilent(t *testing.T) {
 	for name, f := range map[string]fault{"charged": dropsReply, "not charged": dropsRequest} {

@@ -102,20 +102,6 @@ func TestFlushAll(t *testing.T) {
 	})
 }
 
-// fault: Redis is away from beginning to end.
-func TestRedisAway(t *testing.T) {
-	each(t, func(t *testing.T, db string) {
-		s := startWith(t, config{db: db, redis: "redis://127.0.0.1:1", opTimeout: 100 * time.Millisecond}, nil)
-		first := s.pay("ann", "k1", "/payments", euros)
-		s.wantPaid(first)
-		s.wantReplay(s.pay("ann", "k1", "/payments", euros), first)
-		s.wantListed("ann", first)
-		if log := s.log.String(); strings.Count(log, "level=WARN") != 2 {
-			t.Errorf("log: got %s, want a warning for each request", log)
-		}
-	})
-}
-
 // fault: the COMMIT fails. Nothing was paid, and a retry pays once.
 func TestCommitFails(t *testing.T) {
 	eachRedis(t, func(t *testing.T, db, redis string) {

@@ -10,8 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/once"
 )
 
 func TestMain(m *testing.M) {
@@ -55,35 +53,6 @@ func TestKilledBeforeTheReport(t *testing.T) {
 	}
 	if sent := client.LRange(t.Context(), "sent", 0, -1).Val(); len(sent) != 1 || sent[0] != "7" {
 		t.Errorf("%q was sent, want the invoice once", sent)
-	}
-}
-
-// fault: asynq runs a task a second time while the first try is still at work. The second try comes again later, and does
-// not count as a failure.
-func TestTwoAtATime(t *testing.T) {
-	backend := redistest.Start(t)
-	locker := lock.New(backend.Client(t), "invoices", lock.WithOpTimeout(20*time.Second))
-	protect := processOnce(once.New(locker))
-	runs, second := 0, make(chan error, 1)
-	run := func(context.Context, *asynq.Task) error { runs++; return nil }
-	first := func(ctx context.Context, task *asynq.Task) error {
-		second <- protect(asynq.HandlerFunc(run)).ProcessTask(ctx, task)
-		return run(ctx, task)
-	}
-	server := asynq.NewServer(asynq.RedisClientOpt{Addr: backend.Addr()}, asynq.Config{LogLevel: asynq.ErrorLevel})
-	if err := server.Start(protect(asynq.HandlerFunc(first))); err != nil {
-		t.Fatal(err)
-	}
-	if err := enqueue(backend.Addr(), "7"); err != nil {
-		t.Fatal(err)
-	}
-	err := <-second
-	server.Shutdown()
-	if isFailure(err) || retryDelay(3, err, nil) != time.Second || runs != 1 {
-		t.Errorf("%v, again after %v; %d runs", err, retryDelay(3, err, nil), runs)
-	}
-	if err := locker.Close(t.Context()); err != nil {
-		t.Error(err)
 	}
 }
 
