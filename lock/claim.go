@@ -57,14 +57,11 @@ type Claim struct {
 // stored as given, so keep secrets out of it.
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
-// answered with an error ([ErrForeign] if another program wrote the key). A claim that arrives at Redis nevertheless is
-// released in the background. If that fails too, it expires after the length of a lease ([WithTTL]), or that and its
-// hold. With [WithReplicas] a value is returned only once it is confirmed. [ErrSettled] means that a value is not
+// answered with an error ([ErrForeign] if another program wrote the key). With [WithReplicas] a value is returned only once it is confirmed. [ErrSettled] means that a value is not
 // confirmed, or still pending ([ErrPending]). The error wrapped with it is the reason.
 //
-// A claim under a hold must not stay after an error of Claim, nor return after [Lease.Release] or once the value of
-// [Lease.Settle] has expired. So its release is retried in the background until Redis answers, for at most an hour. It
-// is also sent again about 2 s, 15 s, 2 min and 10 min later if a command of the claim may still arrive, because a
+// A claim must not stay after an error of Claim, nor return after [Lease.Release] or once the value of [Lease.Settle] has
+// expired. So its release is retried in the background until Redis answers, for at most an hour. It is also sent again about 2 s, 15 s, 2 min and 10 min later if a command of the claim may still arrive, because a
 // command in the buffer of a broken connection can be executed late. At most 65,536 claims are released in this way;
 // for more, others are given up. [Locker.Stats] counts them, and [Locker.Close] tries once more and names them. This
 // does not help if the process dies in the meantime: if Redis stalls and the process is killed, the claims in its open
@@ -160,7 +157,7 @@ func (g *granter) newLease(ctx context.Context, id lease.ID, fence int64, start 
 	first := &both.handle
 	first.store, first.core, first.fence = g.store, &both.core, fence
 	if !both.core.Init(&g.leases, g.store, id, background.WithoutEnd(ctx), start, &first.handle) {
-		g.store.ReleaseUnneeded(id.Key, id.Token, id.Hold, id.MayReturn)
+		g.store.KeepReleasing(id.Key, id.Token, id.Hold, false, id.MayReturn)
 		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
 	return first, nil

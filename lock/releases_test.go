@@ -19,9 +19,17 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// No key is abandoned although nothing ran: what happens to claims under a hold that no run needs.
+// No key is taken although nothing ran: what happens to claims that no run needs, under a hold and without one.
 
 const hold = 24 * time.Hour
+
+// holds are those of the claims: with a hold, and without one for a lease of an hour.
+var holds = map[string]struct {
+	hold time.Duration
+	opts []lock.Option
+}{
+	"a hold": {hold, nil}, "no hold": {0, []lock.Option{lock.WithTTL(time.Hour)}},
+}
 
 // executed returns how many scripts the server has executed, and how many SETs.
 func executed(t *testing.T, s *redistest.Server) (scripts, sets int) {
@@ -41,9 +49,9 @@ func executed(t *testing.T, s *redistest.Server) (scripts, sets int) {
 }
 
 // impatientLocker returns a Locker with little time for one operation. Its Close may fail: it has that little time too.
-func impatientLocker(t *testing.T, client redis.UniversalClient, limit time.Duration) *lock.Locker {
+func impatientLocker(t *testing.T, client redis.UniversalClient, limit time.Duration, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	locker := lock.New(client, "test", lock.WithOpTimeout(limit))
+	locker := lock.New(client, "test", append(opts, lock.WithOpTimeout(limit))...)
 	t.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil && !errors.Is(err, lock.ErrUnreleased) {
 			t.Errorf("Close: %v", err)
@@ -52,8 +60,8 @@ func impatientLocker(t *testing.T, client redis.UniversalClient, limit time.Dura
 	return locker
 }
 
-// claimInVain claims keys at the same time under a hold, and wants each claim to get no reply.
-func claimInVain(t *testing.T, locker *lock.Locker, keys ...string) {
+// claimInVain claims keys at the same time, and wants each claim to get no reply.
+func claimInVain(t *testing.T, locker *lock.Locker, hold time.Duration, keys ...string) {
 	t.Helper()
 	var all sync.WaitGroup
 	for _, key := range keys {
@@ -69,52 +77,58 @@ func claimInVain(t *testing.T, locker *lock.Locker, keys ...string) {
 // The server stands still for longer than an operation, with 300 claims in its buffers. A Locker has up to four commands
 // in flight that it sends alone.
 //
-// fault: server stopped for longer than an operation, with 300 claims under a hold in its buffers, then continued
-func TestClaimsUnderAHoldInAServerThatStandsStill(t *testing.T) {
+// fault: server stopped for longer than an operation, with 300 claims in its buffers, then continued
+func TestClaimsInAServerThatStandsStill(t *testing.T) {
 	t.Parallel()
 	for name, opt := range clientsThat {
-		t.Run("client that "+name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t)
-			load(t, newLocker(t, server.Client(t)))
-			var lockers []*lock.Locker
-			for range 75 {
-				client := server.Client(t, opt)
-				locker := impatientLocker(t, client, 500*time.Millisecond)
-				if err := acquire(t, newLocker(t, client), "warm").Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				connect(t, client, maxInFlight)
-				lockers = append(lockers, locker)
-			}
-			_, sets := executed(t, server)
-
-			server.Pause(t)
-			var all sync.WaitGroup
-			for i, locker := range lockers {
-				for n := range maxInFlight {
-					all.Go(func() { claimInVain(t, locker, fmt.Sprint(i, " ", n)) })
-				}
-			}
-			all.Wait()
-			server.Resume(t)
-			unsure := 0
-			for _, locker := range lockers {
-				unsure += locker.Stats().Releases
-			}
-			scripts, _ := executed(t, server)
-			eventually(t, "each claim is released twice", func() bool {
-				now, _ := executed(t, server)
-				return now >= scripts+2*unsure
+		for claims, of := range holds {
+			t.Run("client that "+name+", "+claims, func(t *testing.T) {
+				t.Parallel()
+				testClaimsInAServerThatStandsStill(t, opt, of.hold, of.opts)
 			})
-			_, now := executed(t, server)
-			if t.Logf("%d claims without a reply, %d of them were executed", unsure, now-sets); now-sets < 200 {
-				t.Errorf("%d claims were executed, want about 300", now-sets)
-			}
-			if keys := server.Keys(t); len(keys) > 0 {
-				t.Errorf("%d keys are taken though nothing ran: %q", len(keys), keys)
-			}
-		})
+		}
+	}
+}
+
+func testClaimsInAServerThatStandsStill(t *testing.T, opt func(*redis.Options), hold time.Duration, opts []lock.Option) {
+	server := redistest.Start(t)
+	load(t, newLocker(t, server.Client(t)))
+	var lockers []*lock.Locker
+	for range 75 {
+		client := server.Client(t, opt)
+		locker := impatientLocker(t, client, 500*time.Millisecond, opts...)
+		if err := acquire(t, newLocker(t, client), "warm").Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		connect(t, client, maxInFlight)
+		lockers = append(lockers, locker)
+	}
+	_, sets := executed(t, server)
+
+	server.Pause(t)
+	var all sync.WaitGroup
+	for i, locker := range lockers {
+		for n := range maxInFlight {
+			all.Go(func() { claimInVain(t, locker, hold, fmt.Sprint(i, " ", n)) })
+		}
+	}
+	all.Wait()
+	server.Resume(t)
+	unsure := 0
+	for _, locker := range lockers {
+		unsure += locker.Stats().Releases
+	}
+	scripts, _ := executed(t, server)
+	eventually(t, "each claim is released twice", func() bool {
+		now, _ := executed(t, server)
+		return now >= scripts+2*unsure
+	})
+	_, now := executed(t, server)
+	if t.Logf("%d claims without a reply, %d of them were executed", unsure, now-sets); now-sets < 200 {
+		t.Errorf("%d claims were executed, want about 300", now-sets)
+	}
+	if keys := server.Keys(t); len(keys) > 0 {
+		t.Errorf("%d keys are taken though nothing ran: %q", len(keys), keys)
 	}
 }
 
@@ -144,7 +158,7 @@ func TestRepliesToClaimsUnderAHoldAreLost(t *testing.T) {
 		}
 		lost := p.SwallowReply(redistest.Any())
 		for range 4 {
-			claimInVain(t, locker, names("key ", 25)...)
+			claimInVain(t, locker, hold, names("key ", 25)...)
 		}
 		if lost.Hits() == 0 || len(b.Keys(t)) == 0 {
 			t.Errorf("%d replies were lost, keys %q", lost.Hits(), b.Keys(t))
@@ -165,7 +179,7 @@ func TestClaimUnderAHoldArrivesAfterItsRelease(t *testing.T) {
 		impatient := func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond } // no late reply is waited for
 		locker := impatientLocker(t, p.Client(t, impatient), 5*time.Second)
 		held, released := p.HoldRequest(redistest.Named("SET")), p.HoldReply(redistest.Named("EVALSHA"))
-		claimInVain(t, locker, "k")
+		claimInVain(t, locker, hold, "k")
 		held.Wait(t)
 		released.Wait(t)
 		released.Lift()
@@ -217,41 +231,43 @@ func (l *lateSet) arrive(t *testing.T, b *bubble, key string) {
 }
 
 // fault: claim arrives after the caller gave up
-func TestClaimUnderAHoldArrivesLate(t *testing.T) {
+func TestClaimArrivesLate(t *testing.T) {
 	t.Parallel()
-	for after, until := range map[time.Duration]time.Duration{ // after the caller gave up
-		time.Second: 3 * time.Second, 3 * time.Second: 16 * time.Second, 60 * time.Second: 3 * time.Minute,
-		9 * time.Minute: 11 * time.Minute,
-	} {
-		t.Run(after.String(), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b, tr := newBubble(t), &trouble{}
-				locker := troubled(t, b, tr)
-				var late lateSet
-				tr.with = append(tr.with, late.keep(nil))
-				claimInVain(t, locker, "k")
-				gaveUp, key := time.Now(), locker.StorageKey("k")
-				time.Sleep(after)
-				late.arrive(t, b, key)
-				time.Sleep(until - time.Since(gaveUp))
-				if b.server.Exists(key) {
-					t.Errorf("the key is taken %v after its caller gave up", until)
-				}
-				if n := locker.Stats().Releases; after < time.Minute && n != 1 {
-					t.Errorf("%d claims are being released, want one", n)
-				}
-				before := b.total()
-				time.Sleep(time.Hour)
-				if n := locker.Stats().Releases; n != 0 {
-					t.Errorf("%d claims are being released after an hour", n)
-				}
-				if sent := b.total() - before; sent > 4 {
-					t.Errorf("%d commands were sent in an hour", sent)
-				}
-				closeWithin(t, locker)
+	for claims, of := range holds {
+		for after, until := range map[time.Duration]time.Duration{ // after the caller gave up
+			time.Second: 3 * time.Second, 3 * time.Second: 16 * time.Second, 60 * time.Second: 3 * time.Minute,
+			9 * time.Minute: 11 * time.Minute,
+		} {
+			t.Run(claims+", "+after.String(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					b, tr := newBubble(t), &trouble{}
+					locker := troubled(t, b, tr, of.opts...)
+					var late lateSet
+					tr.with = append(tr.with, late.keep(nil))
+					claimInVain(t, locker, of.hold, "k")
+					gaveUp, key := time.Now(), locker.StorageKey("k")
+					time.Sleep(after)
+					late.arrive(t, b, key)
+					time.Sleep(until - time.Since(gaveUp))
+					if b.server.Exists(key) {
+						t.Errorf("the key is taken %v after its caller gave up", until)
+					}
+					if n := locker.Stats().Releases; after < time.Minute && n != 1 {
+						t.Errorf("%d claims are being released, want one", n)
+					}
+					before := b.total()
+					time.Sleep(time.Hour)
+					if n := locker.Stats().Releases; n != 0 {
+						t.Errorf("%d claims are being released after an hour", n)
+					}
+					if sent := b.total() - before; sent > 4 {
+						t.Errorf("%d commands were sent in an hour", sent)
+					}
+					closeWithin(t, locker)
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -269,40 +285,42 @@ func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
 		"another": {func(*bubble, *lock.Lease) {}, lock.Held},
 	} {
 		for _, after := range []time.Duration{0, 3 * time.Second, time.Minute} {
-			t.Run(fmt.Sprint(name, " ", after), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					b, tr := newBubble(t), &trouble{}
-					locker := troubled(t, b, tr)
-					theirs := acquire(t, b.locker(t), "k")
-					var late lateSet
-					tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF),
-						func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-							test.met(b, theirs)
-							return next(ctx, cmd)
-						})
-					claim, err := locker.Claim(t.Context(), "k", nil, hold)
-					if err != nil || claim.State != test.want {
-						t.Fatalf("Claim: %v, %v, want %v", claim.State, err, test.want)
-					}
-					if claim.Lease != nil {
-						time.Sleep(time.Minute)
-						if err := errors.Join(claim.Lease.Err(), claim.Lease.Release(t.Context())); err != nil {
+			for claims, of := range holds {
+				t.Run(fmt.Sprint(name, " ", after, " ", claims), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						b, tr := newBubble(t), &trouble{}
+						locker := troubled(t, b, tr, of.opts...)
+						theirs := acquire(t, b.locker(t), "k")
+						var late lateSet
+						tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF),
+							func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+								test.met(b, theirs)
+								return next(ctx, cmd)
+							})
+						claim, err := locker.Claim(t.Context(), "k", nil, of.hold)
+						if err != nil || claim.State != test.want {
+							t.Fatalf("Claim: %v, %v, want %v", claim.State, err, test.want)
+						}
+						if claim.Lease != nil {
+							time.Sleep(time.Minute)
+							if err := errors.Join(claim.Lease.Err(), claim.Lease.Release(t.Context())); err != nil {
+								t.Error(err)
+							}
+						} else if err := theirs.Release(t.Context()); err != nil {
 							t.Error(err)
 						}
-					} else if err := theirs.Release(t.Context()); err != nil {
-						t.Error(err)
-					}
-					time.Sleep(after)
-					synctest.Wait() // for a release that is being sent
-					late.arrive(t, b, claim.Key)
-					time.Sleep(11 * time.Minute)
-					if b.server.Exists(claim.Key) {
-						t.Error("the key is taken by a claim that was released")
-					}
-					closeWithin(t, locker)
+						time.Sleep(after)
+						synctest.Wait() // for a release that is being sent
+						late.arrive(t, b, claim.Key)
+						time.Sleep(11 * time.Minute)
+						if b.server.Exists(claim.Key) {
+							t.Error("the key is taken by a claim that was released")
+						}
+						closeWithin(t, locker)
+					})
 				})
-			})
+			}
 		}
 	}
 }
@@ -394,7 +412,7 @@ func TestGrantedTooLateIsReleased(t *testing.T) {
 			defer time.Sleep(ttl)
 			return next(ctx, cmd)
 		})
-		claimInVain(t, locker, "k")
+		claimInVain(t, locker, hold, "k")
 		synctest.Wait()
 		if s := locker.Stats(); s.Releases != 0 || b.server.Exists(locker.StorageKey("k")) {
 			t.Errorf("%+v, want a free key, and no claim that is released again", s)
@@ -452,7 +470,7 @@ func TestCloseNamesWhatItLeaves(t *testing.T) {
 		locker := b.locker(t)
 		load(t, locker)
 		b.deaf.Store(true)
-		claimInVain(t, locker, names("key ", 150)...)
+		claimInVain(t, locker, hold, names("key ", 150)...)
 		unsure := locker.Stats().Releases
 		b.silent.Store(true)
 		time.Sleep(time.Minute)
@@ -473,7 +491,7 @@ func TestCloseReleasesOnceMore(t *testing.T) {
 		locker := troubled(t, b, tr)
 		var late lateSet
 		tr.with = append(tr.with, late.keep(nil))
-		claimInVain(t, locker, "k")
+		claimInVain(t, locker, hold, "k")
 		time.Sleep(time.Second)
 		key := locker.StorageKey("k")
 		late.arrive(t, b, key) // after a release that was answered

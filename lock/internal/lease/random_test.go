@@ -208,7 +208,7 @@ func (s *server) Node(store.Key) any { return s }
 func (s *server) NoteUnreleased(store.Key, uuid.UUID) {}
 
 // KeepReleasing sends releases until one is answered.
-func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, _, _ bool) {
+func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, _ time.Duration, _, _ bool) {
 	s.group.Go(func() {
 		background.Retry(s.group.Context(), time.Now().Add(time.Hour), func() bool {
 			s.mu.Lock()

@@ -1,8 +1,8 @@
 package lease
 
 // Release removes the claim. It tries once: it calls the backend, which sends up to four times. If that fails, a claim
-// without a hold is released in the background here, and one with a hold by the backend (KeepReleasing, in
-// store/unneeded.go), because it would stay for long. Core.mu is not held during a try.
+// without a hold is released in the background here until it has expired, and one with a hold by the backend
+// (KeepReleasing, in store/unneeded.go). Core.mu is not held during a try.
 
 import (
 	"context"
@@ -41,18 +41,18 @@ func (c *Core) release(ctx context.Context) error {
 	case !firstCall:
 	case !done && c.id.Hold == 0:
 		c.retryRelease()
+		c.keepReleasing(true)
 	default:
 		c.keepReleasing(done)
 	}
 	return err
 }
 
-// keepReleasing has a claim with a hold released in the background, unless the claim is gone and cannot return. gone
-// reports whether Redis has answered a Release or a Settle. After that a command without a reply may write the claim
-// again, once the key is free.
+// keepReleasing has the claim released in the background, unless it is gone and cannot return. gone reports whether Redis
+// has answered a Release or a Settle. After that a command without a reply may write the claim again, once the key is free.
 func (c *Core) keepReleasing(gone bool) {
-	if c.id.Hold > 0 && (!gone || c.id.MayReturn) {
-		c.backend.KeepReleasing(c.id.Key, c.id.Token, gone, c.id.MayReturn)
+	if !gone || c.id.MayReturn {
+		c.backend.KeepReleasing(c.id.Key, c.id.Token, c.id.Hold, gone, c.id.MayReturn)
 	}
 }
 

@@ -102,7 +102,7 @@ func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byt
 
 func (b *backend) Node(store.Key) any { return b }
 
-func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, gone, mayReturn bool) {
+func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, _ time.Duration, gone, mayReturn bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	state := ""

@@ -16,12 +16,11 @@ package store
 //     no longer waits, lateClaim releases the claim when its reply arrives after all.
 //  4. lock/claim.go: if the claim is granted too late for its lease, granter.newLease releases it.
 //  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,
-//     or after the settled value has expired. If the claim has a hold, Core.keepReleasing has it released again.
-//  6. internal/store/unneeded.go: ReleaseUnneeded releases a claim that no caller gets. For a claim with a hold, which
-//     would stay for long, the release is sent until Redis has answered, and several times after that.
+//     or after the settled value has expired. Core.keepReleasing has it released again.
+//  6. internal/store/unneeded.go: KeepReleasing releases a claim that no caller gets. The release is sent until Redis has
+//     answered, and several times after that.
 //
-// A claim without a hold that no caller gets is released once, after an error, and once more if its reply arrives after
-// all. If that fails, or the claim arrives even later, it has no holder, blocks the key, and expires after the TTL.
+// A claim that arrives even later, or after its process has died, has no holder, and blocks the key until it expires.
 
 import (
 	"context"
@@ -63,9 +62,9 @@ type Entry struct {
 	At      time.Time // when Held, Abandoned or Settled: when it was claimed or settled, by the clock of its writer
 	Fence   int64     // of a claim; 0 without fencing
 
-	// MayReturn is set by Claim: a command without a reply may still arrive, and write our claim, perhaps again. If the
-	// claim has a hold, it is then released repeatedly: Claim queues that if the claim was not granted, and otherwise
-	// package lease does when the lease is released or settled.
+	// MayReturn is set by Claim: a command without a reply may still arrive, and write our claim, perhaps again. The claim
+	// is then released repeatedly: Claim queues that if the claim was not granted, and otherwise package lease does when the
+	// lease is released or settled.
 	MayReturn bool
 
 	IsLock bool // of a claim: TryAcquire or Acquire has written it
@@ -91,7 +90,7 @@ type ClaimOptions struct {
 
 // Claim writes the claim of a token under key if the key is free, and returns what the key holds. start is when the
 // operation began. Claim has a claim released in the background if it was not granted, and yet may have arrived or may
-// still arrive. Only a denied claim without a hold is left to expire.
+// still arrive.
 func (s *Store) Claim(
 	ctx context.Context, key Key, token uuid.UUID, start time.Time, opts ClaimOptions,
 ) (Entry, error) {
@@ -104,9 +103,8 @@ func (s *Store) Claim(
 	}
 	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
 	e.MayReturn = o.mayReturn
-	// A denied claim without a hold that has not arrived is left: one release now would find nothing.
-	if e.State != Granted && (o.arrived || e.MayReturn && (err != nil || opts.Hold > 0)) {
-		s.ReleaseUnneeded(key, token, opts.Hold, e.MayReturn)
+	if e.State != Granted && (o.arrived || e.MayReturn) {
+		s.KeepReleasing(key, token, opts.Hold, false, e.MayReturn)
 	}
 	return e, err
 }

@@ -120,19 +120,19 @@ func TestClaim(t *testing.T) {
 		},
 		"hold, and no answer since": {
 			[]string{text(heldLong), cut, cut, cut, cut}, store.ClaimOptions{}, nil, entry(mayReturn), nil,
-			"set claim claim claim claim",
+			"set claim claim claim claim release",
 		},
 
 		"the reply is lost": {[]string{cut, text(ourClaim)}, holds, nil, ownAgain, nil, "set set"},
 		"the reply is lost, denied by a hold": {
 			[]string{cut, text(heldLong), pair(heldLong, hold)}, store.ClaimOptions{}, nil,
-			entry(func(e *store.Entry) { e.State, e.Left, e.MayReturn = store.Abandoned, hold, true }), nil, "set set claim",
+			entry(func(e *store.Entry) { e.State, e.Left, e.MayReturn = store.Abandoned, hold, true }), nil, "set set claim release",
 		},
 		"the reply is lost, and the claim": {
 			[]string{cut, absent}, holds, nil, store.Entry{State: store.Granted, Left: ttl, MayReturn: true}, nil, "set set",
 		},
 		"the reply is lost, denied": {
-			[]string{cut, text(held)}, store.ClaimOptions{}, nil, entry(mayReturn), nil, "set set",
+			[]string{cut, text(held)}, store.ClaimOptions{}, nil, entry(mayReturn), nil, "set set release",
 		},
 		"the reply is lost, denied, hold": {
 			[]string{cut, text(held)}, holds, nil, entry(mayReturn), nil, "set set release",
@@ -271,18 +271,19 @@ func TestClaimIsWritten(t *testing.T) {
 	}
 }
 
-// A claim whose reply comes too late is released if it has arrived. It is not if the key is another's.
+// A claim whose caller gave up is released, again 2 s later, and if its reply comes late and does not show that the key is
+// another's.
 func TestLateClaim(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answers []string
 		sent    string
 	}{
-		"granted":   {[]string{late(absent)}, "set release release"}, // for the error, and for the reply
-		"ours":      {[]string{late(text(ourClaim))}, "set release release"},
-		"another's": {[]string{late(text(held))}, "set release"},
-		"an error":  {[]string{late("-ERR x\r\n")}, "set release"},
-		"none":      {[]string{late(cut)}, "set release release"},
+		"granted":   {[]string{late(absent)}, "set release release release"}, // for the error, for the reply, and once more
+		"ours":      {[]string{late(text(ourClaim))}, "set release release release"},
+		"another's": {[]string{late(text(held))}, "set release release"},
+		"an error":  {[]string{late("-ERR x\r\n")}, "set release release"},
+		"none":      {[]string{late(cut)}, "set release release release"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

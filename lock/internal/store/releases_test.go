@@ -75,7 +75,7 @@ func TestReleasesInTime(t *testing.T) {
 		config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
 		s := store.New(client, group, config)
 		keep := func(gone, mayReturn bool) {
-			s.KeepReleasing(store.Namespace("test").Key("k"), store.NewToken(), gone, mayReturn)
+			s.KeepReleasing(store.Namespace("test").Key("k"), store.NewToken(), time.Hour, gone, mayReturn)
 		}
 		want := func(sent string, queued int) {
 			t.Helper()
@@ -125,7 +125,7 @@ func TestUnreleasedKeys(t *testing.T) {
 		config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
 		s := store.New(client, group, config)
 		for i := range n {
-			s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), false, false)
+			s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), time.Hour, false, false)
 		}
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -141,7 +141,7 @@ func TestUnreleasedKeys(t *testing.T) {
 // keepMany queues n claims that are gone and may return.
 func (w *world) keepMany(n int) {
 	for i := range n {
-		w.KeepReleasing(store.Namespace("ns").Key(fmt.Sprint(i)), store.NewToken(), true, true)
+		w.KeepReleasing(store.Namespace("ns").Key(fmt.Sprint(i)), store.NewToken(), time.Hour, true, true)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	failures := slices.Repeat([]string{refusal}, 24) // of 12 releases: each is sent again, see pipeline
 	answers := slices.Concat(failures, []string{absent, refusal, refusal, absent})
 	run(t, answers, func(w *world) {
-		w.KeepReleasing(w.key, ours, false, true)
+		w.KeepReleasing(w.key, ours, time.Hour, false, true)
 		time.Sleep(12 * time.Second)
 		w.wantReleases(len(answers), 1, 0)
 		at := w.server.at
@@ -195,7 +195,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	})
 	run(t, nil, func(w *world) {
 		w.server.rest = refusal
-		w.KeepReleasing(w.key, ours, false, true)
+		w.KeepReleasing(w.key, ours, time.Hour, false, true)
 		time.Sleep(time.Hour)
 		if queued, givenUp := w.ReleaseStats(); queued != 1 || givenUp != 0 {
 			t.Errorf("%d in the queue, %d given up within an hour", queued, givenUp)
@@ -215,7 +215,7 @@ func TestReleasesAtClose(t *testing.T) {
 		w.keepMany(n)
 		w.close()
 		w.wantReleases(n, n, 0)
-		w.KeepReleasing(w.key, ours, false, false) // of a lease that has outlived the Close
+		w.KeepReleasing(w.key, ours, time.Hour, false, false) // of a lease that has outlived the Close
 		w.close()
 		w.wantReleases(n+n+1, n, 0)
 		wantErr(t, w.TakeUnreleased(), store.ErrUnreleased)

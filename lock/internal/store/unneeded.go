@@ -1,10 +1,10 @@
 package store
 
-// Claims that no run needs, and the queue that releases those with a hold. Without a release, such a claim keeps its
-// key for as long as its hold, although nothing ran. A release may overtake its claim: the claim can lie in the buffer
-// of a broken connection, and be executed later. So each release is sent until Redis has answered it and, if
-// the claim may return, again at the intervals of releaseAgain. A release names the token, so that it never removes
-// another claim.
+// Claims that no run needs, and the queue that releases them. Without a release, such a claim keeps its key for a lease and
+// its hold, although nothing ran. A release may overtake its claim: the claim can lie in the buffer of a broken
+// connection, or of a server that stands still, and be executed later. So each release is sent until Redis has answered it
+// and, if the claim may return, again at the intervals of releaseAgain. A release names the token, so that it never
+// removes another claim.
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ const (
 	maxNamed        = 100       // keys that the error of Close names
 )
 
-// releases is the queue of the claims with a hold that are to be released. One goroutine, work, sends the releases. It
+// releases is the queue of the claims that are to be released. One goroutine, work, sends the releases. It
 // runs while the queue has claims.
 type releases struct {
 	store *Store
@@ -46,10 +46,11 @@ type releases struct {
 	givenUp uint64                 // claims that were released less often than planned, or never; only grows
 }
 
-// unneeded is a claim with a hold that no run needs.
+// unneeded is a claim that no run needs.
 type unneeded struct {
 	key       Key
 	token     uuid.UUID
+	lasts     bool // it has a hold, or was granted: Close names it
 	mayReturn bool // see Entry
 
 	// guarded by releases.mu
@@ -57,19 +58,9 @@ type unneeded struct {
 	due      time.Time // when the next release is sent, for the first time
 }
 
-// ReleaseUnneeded releases, in the background, a claim that was written or may still arrive (mayReturn), and that no
-// caller gets. Without a hold it sends one release.
-func (s *Store) ReleaseUnneeded(key Key, token uuid.UUID, hold time.Duration, mayReturn bool) {
-	if hold > 0 {
-		s.KeepReleasing(key, token, false, mayReturn)
-		return
-	}
-	s.group.Go(func() { s.Release(s.group.Base(), key, token, nil, false) })
-}
-
-// KeepReleasing queues the claim of a token, which has a hold. The worker releases it at once, unless a reply has shown
-// that it is gone, and again later if it may return. If the queue is full, KeepReleasing gives up another claim.
-func (s *Store) KeepReleasing(key Key, token uuid.UUID, gone, mayReturn bool) {
+// KeepReleasing queues the claim of a token. The worker releases it at once, unless a reply has shown that it is gone, and
+// again later if it may return. If the queue is full, KeepReleasing gives up another claim.
+func (s *Store) KeepReleasing(key Key, token uuid.UUID, hold time.Duration, gone, mayReturn bool) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,7 +70,7 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, gone, mayReturn bool) {
 			break
 		}
 	}
-	c := &unneeded{key: key, token: token, mayReturn: mayReturn, due: time.Now()}
+	c := &unneeded{key: key, token: token, lasts: hold > 0, mayReturn: mayReturn, due: time.Now()}
 	q.claims[c] = struct{}{}
 	if gone {
 		q.planNext(c)
@@ -96,7 +87,7 @@ func (s *Store) NoteUnreleased(key Key, token uuid.UUID) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.claims[&unneeded{key: key, token: token}] = struct{}{}
+	q.claims[&unneeded{key: key, token: token, lasts: true}] = struct{}{}
 }
 
 // planNext notes that Redis has answered a release of c, and plans the next one, if c may return. The caller holds mu.
@@ -179,7 +170,7 @@ func (q *releases) send(batch []*unneeded) (answered int) {
 	var sent sync.WaitGroup
 	for _, c := range batch {
 		sent.Go(func() {
-			o := q.store.Release(q.store.group.Base(), c.key, c.token, nil, true)
+			o := q.store.Release(q.store.group.Base(), c.key, c.token, nil, c.lasts)
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			switch {
@@ -196,11 +187,17 @@ func (q *releases) send(batch []*unneeded) (answered int) {
 }
 
 // TakeUnreleased empties the queue, gives up its claims, and returns an error with their keys, which wraps ErrUnreleased:
-// they were not released, or may return. It returns nil if the queue is empty. Locker.Close calls it last.
+// they were not released, or may return. It does not name those that are gone after a lease, and returns nil if it names
+// none. Locker.Close calls it last.
 func (s *Store) TakeUnreleased() error {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for c := range q.claims {
+		if !c.lasts {
+			q.giveUp(c)
+		}
+	}
 	n := len(q.claims)
 	if n == 0 {
 		return nil

@@ -30,7 +30,7 @@ func TestReleasesAreBounded(t *testing.T) {
 	config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
 	s := store.New(client, group, config)
 	for i := range limit + more {
-		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), false, false)
+		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), time.Hour, false, false)
 	}
 	if queued, givenUp := s.ReleaseStats(); queued != limit || givenUp != more {
 		t.Errorf("%d in the queue and %d given up, want %d and %d", queued, givenUp, limit, more)
