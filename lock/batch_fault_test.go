@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -510,95 +509,4 @@ func TestSettleOfABatchComesBackLate(t *testing.T) {
 			t.Errorf("Release of the successor: %v", err)
 		}
 	})
-}
-
-// Two Lockers take and settle the same keys, in batches whose connections break.
-func TestCompetingBatches(t *testing.T) {
-	t.Parallel()
-	type fault func(*redistest.Proxy, redistest.Match) *redistest.Rule
-	nth := func(n int, f fault) fault {
-		return func(p *redistest.Proxy, m redistest.Match) *redistest.Rule { return f(p, redistest.Nth(n, m)) }
-	}
-	before, after := fault((*redistest.Proxy).CutBefore), fault((*redistest.Proxy).DropReply)
-	for name, faults := range map[string][2]fault{
-		"cut before the first, and whole":  {nth(1, before), nil},
-		"cut after the first, and whole":   {nth(1, after), nil},
-		"cut before, and after, in mid":    {nth(6, before), nth(6, after)},
-		"cut after, in mid, both":          {nth(4, after), nth(9, after)},
-		"cut after the last, and in front": {nth(12, after), nth(1, after)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				t.Parallel()
-				keys, rival := names("k", 12), newLocker(t, b.Client(t))
-				load(t, rival)
-				var proxies [2]*redistest.Proxy
-				var lockers [2]*lock.Locker
-				for i := range lockers {
-					proxies[i] = redistest.NewProxy(t, b.Addr())
-					lockers[i] = newLocker(t, proxies[i].Client(t, patient), unhurried...)
-				}
-				// inBatches starts calls while maxInFlight batches are held, and then lets those complete.
-				inBatches := func(what string, begin func(i int) *callers) (each [2]*callers) {
-					var held [2]*heldBatches
-					for i, p := range proxies {
-						held[i] = occupy(t, p, lockers[i], fmt.Sprint(what, " under way ", i, " "))
-						each[i] = begin(i)
-						if faults[i] != nil {
-							faults[i](p, onKeys(lockers[i], keys...))
-						}
-					}
-					var both sync.WaitGroup
-					for _, f := range held {
-						both.Go(func() { f.complete(t) })
-					}
-					both.Wait()
-					return each
-				}
-
-				var of [2]*leases
-				inBatches("claims", func(i int) *callers {
-					of[i] = tryAll(t, lockers[i], keys)
-					return of[i].callers
-				})
-				winner := make([]int, len(keys))
-				for k := range keys {
-					granted := 0
-					for i := range of {
-						switch err := of[i].wait(t, k); {
-						case err == nil:
-							granted++
-							winner[k] = i
-						case !errors.Is(err, errHeld):
-							t.Errorf("TryAcquire: %v", err)
-						}
-					}
-					if granted != 1 {
-						t.Errorf("%s was granted %d times, want once", keys[k], granted)
-					}
-				}
-				if t.Failed() {
-					return
-				}
-				var won [2][]*lock.Lease
-				for k, i := range winner {
-					won[i] = append(won[i], of[i].of[k])
-				}
-				for _, settles := range inBatches("settles", func(i int) *callers {
-					return start(t, lockers[i], len(won[i]), func(n int) error {
-						return won[i][n].Settle(t.Context(), []byte(fmt.Sprint(i)), time.Hour)
-					})
-				}) {
-					settles.succeed(t, "Settle")
-				}
-				for k, key := range keys {
-					claim, err := rival.Claim(t.Context(), key, nil, 0)
-					if err != nil || string(claim.Value) != fmt.Sprint(winner[k]) {
-						t.Errorf("%s holds %q, %v, want %d", key, claim.Value, err, winner[k])
-					}
-				}
-			})
-		})
-	}
 }
