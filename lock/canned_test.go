@@ -17,6 +17,7 @@ import (
 // allocates, so that what is measured on it is the client's part.
 type canned struct {
 	holds  string // what every key holds; none if empty
+	begun  []byte // of a command
 	unread bytes.Buffer
 }
 
@@ -46,11 +47,19 @@ func cannedLocker(tb testing.TB, holds string, opts ...func(*redis.Options)) *lo
 	return locker
 }
 
-// Write answers whole commands.
+// Write answers whole commands, and keeps the beginning of one: a client whose buffer is full writes what it has.
 func (c *canned) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
+	rest := p
+	if len(c.begun) > 0 {
+		rest = append(c.begun, p...)
+	}
+	for len(rest) > 0 {
 		var args [10][]byte
-		rest = cutCommand(&args, rest)
+		next, whole := cutCommand(&args, rest)
+		if !whole {
+			break
+		}
+		rest = next
 		switch {
 		case string(args[0]) == "set" && c.holds != "":
 			fmt.Fprintf(&c.unread, "$%d\r\n%s\r\n", len(c.holds), c.holds)
@@ -66,27 +75,33 @@ func (c *canned) Write(p []byte) (int, error) {
 			c.unread.WriteString("+OK\r\n")
 		}
 	}
+	c.begun = append(c.begun[:0], rest...)
 	return len(p), nil
 }
 
-// cutCommand takes a command off the front of p, which has one there.
-func cutCommand(args *[10][]byte, p []byte) (rest []byte) {
+// cutCommand takes a command off the front of p, and reports whether there is a whole one.
+func cutCommand(args *[10][]byte, p []byte) (rest []byte, whole bool) {
 	n, p := cutNumber(p)
 	for i := range n {
 		var size int
-		size, p = cutNumber(p)
+		if size, p = cutNumber(p); len(p) < size+2 {
+			return nil, false
+		}
 		args[i], p = p[:size], p[size+2:]
 	}
-	return p
+	return p, n > 0
 }
 
-// cutNumber takes a line off the front of p that is a number behind one byte.
+// cutNumber takes a line off the front of p that is a number behind one byte. It returns 0 and nothing if p has no whole line.
 func cutNumber(p []byte) (n int, rest []byte) {
-	i := 1
-	for ; p[i] != '\r'; i++ {
-		n = 10*n + int(p[i]-'0')
+	end := bytes.Index(p, []byte("\r\n"))
+	if end < 1 {
+		return 0, nil
 	}
-	return n, p[i+2:]
+	for _, digit := range p[1:end] {
+		n = 10*n + int(digit-'0')
+	}
+	return n, p[end+2:]
 }
 
 func (c *canned) Read(p []byte) (int, error)       { return c.unread.Read(p) }
