@@ -227,13 +227,13 @@ func TestUnknownEventHasTheReason(t *testing.T) {
 func TestRetain(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		s := serve(t, b, func(_ http.ResponseWriter, r *http.Request) {
-			middleware.FromContext(r.Context()).Retain(time.Minute)
+			middleware.FromContext(r.Context()).Retain(time.Hour)
 			middleware.FromContext(r.Context()).Retain(0) // ignored
 		})
 		s.want(s.send(), http.StatusOK, middleware.Executed)
-		b.Elapse(t, 59*time.Second)
+		b.Elapse(t, 30*time.Minute)
 		s.want(s.send(), http.StatusOK, middleware.Replayed)
-		b.Elapse(t, time.Second)
+		b.Elapse(t, 30*time.Minute)
 		s.want(s.send(), http.StatusOK, middleware.Executed)
 	})
 }
@@ -494,14 +494,14 @@ func TestMaxDuration(t *testing.T) {
 func TestMaxDurationEndsRenewal(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		g := newGate()
-		locker := newLocker(t, b.Client(t), lock.WithTTL(3*time.Second))
+		locker := newLocker(t, b.Client(t), lock.WithTTL(time.Minute))
 		s := serveOn(t, locker, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			g.pass() // hangs on
 		}, middleware.WithMaxDuration(20*time.Millisecond))
 		done := s.inBackground(g)
 		s.want(s.send(), http.StatusConflict, middleware.InFlight)
-		b.Elapse(t, 3*time.Second)
+		b.Elapse(t, time.Minute)
 		second := s.inBackground(g)
 		close(g.open)
 		<-done

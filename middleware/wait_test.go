@@ -805,13 +805,9 @@ func TestCostOfWaiting(t *testing.T) {
 			}
 		}
 		commands := p.Commands()
-		spread := last.at.Sub(first)
-		t.Logf("%d commands, the last one %v after the first (wanted: within 100 ms)", len(commands), spread)
+		t.Logf("%d commands, the last one %v after the first (on a quiet machine: within 100 ms)", len(commands), last.at.Sub(first))
 		if len(commands) >= most {
 			t.Errorf("%d commands %v, want less than %d", len(commands), tally(commands), most)
-		}
-		if spread > 2*time.Second {
-			t.Errorf("the last one ended %v after the first", spread)
 		}
 		s.wantEvents(append(slices.Repeat([]middleware.Outcome{middleware.Replayed}, requests-1), middleware.Executed)...)
 		s.wantRuns(1)
