@@ -98,13 +98,15 @@ func (o *options) forbids(verdict capture.Verdict, status int) bool {
 	return isResponse && o.isForbidden(status)
 }
 
-// StoreDefault stores every final status except 401, 403, 404, 405, 408, 415, 425, 429, and 500 and above. These mean
-// that the request was not carried out, or that it failed for another reason than its own content. A retry runs again, except
+// StoreDefault stores every final status except 401, 403, 404, 405, 408, 412, 415, 423, 425, 428, 429, and 500 and above. These
+// mean that the request was not carried out, or that it failed for another reason than its own content: a client that fetches
+// the ETag again after a 412 may repeat its request under the same key. A retry runs again, except
 // after a 5xx with [WithAtMostOnce] or an intent journal: see [WithStored].
 func StoreDefault(status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-		http.StatusRequestTimeout, http.StatusUnsupportedMediaType, http.StatusTooEarly, http.StatusTooManyRequests:
+		http.StatusRequestTimeout, http.StatusPreconditionFailed, http.StatusUnsupportedMediaType, http.StatusLocked,
+		http.StatusTooEarly, http.StatusPreconditionRequired, http.StatusTooManyRequests:
 		return false
 	}
 	return status < 500

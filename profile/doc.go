@@ -3,7 +3,7 @@
 // middleware:
 //
 //	acp := profile.ACP()
-//	once := middleware.Idempotency(locker, acp.Key(merchant), acp.Option())
+//	once := middleware.Idempotency(locker, acp.Key(caller), acp.Option())
 //	mux.Handle("POST /checkout_sessions", once(create))
 //
 // The option sets the options of package middleware that the rules call for. An option after it overrides what it sets.

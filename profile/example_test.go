@@ -49,17 +49,17 @@ func created(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"id":"cs_1"}`)
 }
 
-type merchantKey struct{}
+type callerKey struct{}
 
 // authenticate stands for your authentication.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, _ := r.BasicAuth()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), merchantKey{}, name)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, name)))
 	})
 }
 
-func merchantID(ctx context.Context) string { return ctx.Value(merchantKey{}).(string) }
+func caller(ctx context.Context) string { return ctx.Value(callerKey{}).(string) }
 
 func Example() {
 	locker, stop := startLocker()
@@ -67,7 +67,7 @@ func Example() {
 	create, mux := http.HandlerFunc(created), http.NewServeMux()
 
 	acp := profile.ACP() // or UCP, or Stripe
-	once := middleware.Idempotency(locker, acp.Key(keyfunc.User(merchantID)), acp.Option())
+	once := middleware.Idempotency(locker, acp.Key(keyfunc.User(caller)), acp.Option())
 	mux.Handle("POST /checkout_sessions", authenticate(once(create)))
 
 	post(mux, "8e03978e", "{}")

@@ -30,7 +30,8 @@ const header = "Idempotency-Key"
 //
 // Every POST needs a key, an opaque string. Two requests are the same if their bodies are JSON texts with the same values
 // ([middleware.WithJSONBodyFingerprint] says what counts as the same); where it compares bytes, the other spelling of a
-// request is refused with 422, and never run. Every response below 500 is stored. One of 500 and above never is
+// request is refused with 422, and never run. Every response below 500 is stored, a 400 included: do not call
+// [middleware.Execution.Discard] for one, or another body could run under its key. One of 500 and above never is
 // ([middleware.WithoutServerErrors]), and a retry is processed as a new request: commit the effect and the response in one
 // transaction, as section 6.8 advises, with a transactional journal ([middleware.WithJournal]). A charge at a payment
 // provider belongs to a worker that reads what the transaction has committed (docs/journal.md).
