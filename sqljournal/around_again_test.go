@@ -32,7 +32,7 @@ func TestAroundRunAgain(t *testing.T) {
 			db := d.Open(t)
 			mustExec(t, db, "create table payments (id integer not null)")
 			j := modes[mode](d, t)
-			locker, server, stop := startLocker(lock.WithOpTimeout(10 * time.Second))
+			locker, server, stop := startLocker(lock.WithOpTimeout(30 * time.Second))
 			defer stop()
 			attempts := 0
 			once := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j))

@@ -35,7 +35,7 @@ func newInbox(t *testing.T, db *sql.DB, message string, opts ...once.Option) *in
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	in := newInboxOn(t, lock.New(client, namespace, lock.WithOpTimeout(20*time.Second)), db, message, opts...)
+	in := newInboxOn(t, lock.New(client, namespace, lock.WithOpTimeout(30*time.Second)), db, message, opts...)
 	in.redis = server
 	return in
 }

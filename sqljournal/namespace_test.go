@@ -33,12 +33,10 @@ func TestServicesShareATable(t *testing.T) {
 		server := miniredis.RunT(t)
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		defer client.Close()
-		locker := lock.New(client, "a", lock.WithOpTimeout(10*time.Second))
+		locker := lock.New(client, "a", lock.WithOpTimeout(30*time.Second))
 		defer locker.Close(context.Background())
 		charges := 0
-		h := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(a),
-			middleware.WithMaxDuration(time.Second),
-		)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(a))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			charges++
 			middleware.FromContext(r.Context()).Unknown() // the provider was charged, and its reply was lost
 		}))
@@ -51,7 +49,7 @@ func TestServicesShareATable(t *testing.T) {
 		}
 		post()
 		server.FlushAll()
-		awaitState(t, a, locker.StorageKey("k1"), journal.Unfinished)
+		expireLimit(t, d, db, journal.Run{Key: locker.StorageKey("k1")})
 
 		n, err := b.Sweep(t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 			return u.Free(ctx, db) // B has no such order

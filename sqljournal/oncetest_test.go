@@ -151,7 +151,7 @@ func TestOncetest(t *testing.T) {
 					Handler: func(client redis.UniversalClient) http.Handler {
 						locker := lock.None(namespace)
 						if !c.alone {
-							locker = lock.New(client, namespace, lock.WithOpTimeout(20*time.Second))
+							locker = lock.New(client, namespace, lock.WithOpTimeout(30*time.Second))
 						}
 						t.Cleanup(func() { _ = locker.Close(context.Background()) })
 						once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),

@@ -36,7 +36,7 @@ func TestSweepAnswersTheCustomer(t *testing.T) {
 func testSweepAnswers(t *testing.T, d dbtest.Database, opts []middleware.Option) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, namespace, lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(client, namespace, lock.WithOpTimeout(30*time.Second))
 	defer func() { _ = locker.Close(context.Background()); _ = client.Close() }()
 	db, storageKey, runs := d.Open(t), "", 0
 	j := sqljournal.Intent(db, namespace, d.Options()...)
@@ -99,7 +99,7 @@ func TestLateRunStoresWhatTheSweepFound(t *testing.T) {
 	d := dbtest.SQLite(t)
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, namespace, lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(client, namespace, lock.WithOpTimeout(30*time.Second))
 	defer func() { _ = locker.Close(context.Background()); _ = client.Close() }()
 	db := d.Open(t)
 	j := sqljournal.Intent(db, namespace, d.Options()...)

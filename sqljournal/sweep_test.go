@@ -109,6 +109,33 @@ func TestSweepAgain(t *testing.T) {
 	})
 }
 
+// fault: the leases of a sweep end before the sweep does. Expected: it hands out each row once all the same.
+func TestSweepHandsOutEachRowOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		j, db := modes["intent"](d, t), d.Open(t)
+		unfinishedRows(t, d, db, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		handed := map[string]bool{}
+		n, err := j.Sweep(ctx, 0, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
+			if handed[u.Key] {
+				t.Error("a row is handed out again")
+				cancel() // or it would never end
+			}
+			handed[u.Key] = true
+			eventually(t, "the end of the lease", func() bool {
+				i, err := j.Inspect(t.Context(), u.Key)
+				return err == nil && i.Left < 0
+			})
+			return nil
+		})
+		if n != 3 || err != nil {
+			t.Errorf("Sweep: got %d, %v, want 3", n, err)
+		}
+	})
+}
+
 // Sixteen sweepers hand out each of a thousand rows once.
 func TestManySweepers(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ func TestUnknownIsSwept(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-		locker := lock.New(client, namespace, lock.WithOpTimeout(20*time.Second))
+		locker := lock.New(client, namespace, lock.WithOpTimeout(30*time.Second))
 		defer func() { _ = locker.Close(context.Background()); _ = client.Close() }()
 		db := d.Open(t)
 		j := sqljournal.Intent(db, namespace, d.Options()...)
