@@ -14,11 +14,15 @@ func TestLongAccept(t *testing.T) {
 		accept []string
 		want   bool
 	}{
-		"a browser's":       {[]string{html}, true},
-		"in many lines":     {[]string{"", "*/*;q=0.1", html}, true},
-		"just short enough": {[]string{html + strings.Repeat(",", 4<<10-1-len(html))}, true},
-		"commas":            {[]string{html + strings.Repeat(",", 4<<10-len(html))}, false},
-		"lines":             {append([]string{html}, make([]string, 4<<10)...), false},
+		"a browser's":                          {[]string{html}, true},
+		"in many lines":                        {[]string{"", "*/*;q=0.1", html}, true},
+		"just short enough":                    {[]string{html + strings.Repeat(",", 4<<10-1-len(html))}, true},
+		"commas":                               {[]string{html + strings.Repeat(",", 4<<10-len(html))}, false},
+		"lines":                                {append([]string{html}, make([]string, 4<<10)...), false},
+		"JSON in two ranges, the better last":  {[]string{"application/json;q=0.3,text/html;q=0.5,application/problem+json;q=0.9"}, false},
+		"JSON in two ranges, the better first": {[]string{"application/problem+json;q=0.9,application/json;q=0.3,text/html;q=0.5"}, false},
+		"JSON in two ranges, HTML is better":   {[]string{"application/json;q=0.3,application/problem+json;q=0.4,text/html;q=0.5"}, true},
+		"a range that names JSON more closely": {[]string{"*/*;q=0.9,application/json;q=0.1,text/html;q=0.5"}, true},
 	} {
 		if got := prefersHTML(c.accept); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
