@@ -74,14 +74,6 @@ func newLocker(t *testing.T, b redistest.Backend, opts ...lock.Option) *lock.Loc
 	return locker
 }
 
-// await waits for c, or for the end of a test that has failed.
-func await(t *testing.T, c <-chan struct{}) {
-	select {
-	case <-c:
-	case <-t.Context().Done():
-	}
-}
-
 // Every third response is lost, whole or in its header, and each order is placed exactly once.
 func TestEveryThirdResponseIsLost(t *testing.T) {
 	t.Parallel()

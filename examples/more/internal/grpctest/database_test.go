@@ -13,10 +13,7 @@ import (
 )
 
 // database has an empty journal's table.
-type database struct {
-	driver, source string
-	options        []sqljournal.Option // of a journal on it
-}
+type database struct{ driver, source string }
 
 // postgreSQL starts a server for this test. Without PostgreSQL the test is skipped, or fails with CI=true.
 func postgreSQL(t testing.TB) database {
