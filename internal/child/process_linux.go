@@ -21,13 +21,14 @@ func attributes(as *Account, last syscall.Signal) *syscall.SysProcAttr {
 // awaitStopped returns when every thread of the process has stopped, which may be after kill(2) returns.
 func awaitStopped(pid int) error {
 	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-		if err != nil || len(threads) == 0 {
-			return fmt.Errorf("process %d has ended: %v", pid, err)
+		tasks := fmt.Sprintf("/proc/%d/task", pid)
+		threads, err := os.ReadDir(tasks)
+		if err != nil {
+			return fmt.Errorf("process %d: %w", pid, err)
 		}
 		stopped := 0
 		for _, thread := range threads {
-			if stat, err := os.ReadFile(thread); err == nil && bytes.Contains(stat, []byte(") T ")) {
+			if stat, err := os.ReadFile(filepath.Join(tasks, thread.Name(), "stat")); err == nil && bytes.Contains(stat, []byte(") T ")) {
 				stopped++
 			}
 		}
