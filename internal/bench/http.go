@@ -44,7 +44,9 @@ var served = map[string]func(conditions, *service, net.Listener) error{
 	},
 }
 
+// serveHTTP prints the address once the site is ready: before, Redis may be emptied under its Check.
 func serveHTTP(l net.Listener, s *service, h http.Handler) error {
+	fmt.Println(l.Addr())
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", h)
 	mux.HandleFunc("GET /runs", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, s.runs.Swap(0)) })
@@ -52,6 +54,7 @@ func serveHTTP(l net.Listener, s *service, h http.Handler) error {
 }
 
 func serveFiber(l net.Listener, s *service, handlers ...any) error {
+	fmt.Println(l.Addr())
 	app := fiberApp(handlers...)
 	app.Get("/runs", func(c fiber.Ctx) error { return c.SendString(strconv.FormatInt(s.runs.Swap(0), 10)) })
 	return app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true})
@@ -74,13 +77,12 @@ func parseServe(s session) (cfg serveConfig, err error) {
 	return cfg, err
 }
 
-// serve prints the address on which it serves the site.
-func serve(_ context.Context, s session, cfg serveConfig) error {
+// serve serves the site on an address that it prints.
+func serve(_ context.Context, _ session, cfg serveConfig) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(s.out, l.Addr())
 	c := conditions{server: &server{addr: cfg.redis}, pool: cfg.pool}
 	return served[cfg.site](c, &service{body: jsonOf(bodySize)}, l)
 }
