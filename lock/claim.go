@@ -57,14 +57,17 @@ type Claim struct {
 // stored as given, so keep secrets out of it.
 //
 // After an error the caller does not have the key, and does not know what it holds. Redis did not answer in time, or
-// answered with an error ([ErrForeign] if another program wrote the key). With [WithReplicas] a value is returned only once it is confirmed. [ErrSettled] means that a value is not
-// confirmed, or still pending ([ErrPending]). The error wrapped with it is the reason.
+// answered with an error ([ErrForeign] if another program wrote the key). With [WithReplicas] a value is returned only
+// once it is confirmed. [ErrSettled] means that a value is not confirmed, or still pending ([ErrPending]). The error
+// wrapped with it is the reason.
 //
 // A claim must not stay after an error of Claim, nor return after [Lease.Release] or once the value of [Lease.Settle] has
-// expired. So its release is retried in the background until Redis answers, for at most an hour. It is also sent again about 2 s, 15 s, 2 min and 10 min later if a command of the claim may still arrive, because a
-// command in the buffer of a broken connection can be executed late. At most 65,536 claims are released in this way;
-// for more, others are given up. [Locker.Stats] counts them, and [Locker.Close] tries once more and names them. This
-// does not help if the process dies in the meantime: if Redis stalls and the process is killed, the claims in its open
+// expired. So its release is retried in the background until Redis answers, for at most an hour. It is also sent again
+// about 2 s, 15 s, 2 min and 10 min later if a command of the claim may still arrive, because a command in the buffer of
+// a broken connection, or of a server that stands still, can be executed late. At most 65,536 claims with a hold and as
+// many without are released in this way; for more, others of their kind are given up. [Locker.Stats] counts them, and
+// [Locker.Close] tries once more and names those with a hold: one without is gone after a lease. This does not help if
+// the process dies in the meantime: if Redis stalls and the process is killed, the claims with a hold in its open
 // connections may become Abandoned although nothing ran. An operator finds them by [Locker.Scan], sees when they were
 // claimed, and frees them.
 //

@@ -98,9 +98,9 @@ func (l *Locker) Go(f func(context.Context)) {
 // Close ends the background work: renewals, subscriptions, and the retries of releases and settlements. Waiters return
 // [ErrClosed]. Close tries once more to store each pending value ([ErrPending]). If it could not store all, its error
 // wraps [ErrGivenUp], and its text has their number. It also tries once more each release that has not succeeded, and to
-// release each claim under a hold that no run needs (see [Locker.Claim]). If a claim was not released and has not run out,
-// or may still be written again, the error wraps [ErrUnreleased], and its text has their number and up to 100 of their
-// storage keys.
+// release each claim that no run needs (see [Locker.Claim]). If a lease was not released and has not run out, or a claim
+// under a hold may still be written again, the error wraps [ErrUnreleased], and its text has their number and up to 100 of
+// their storage keys.
 //
 // Close waits for what is in flight. If ctx is done first, its error has the cause of ctx. A command to a silent server
 // is in flight until the client's ReadTimeout ends it, unless the client has ContextTimeoutEnabled.

@@ -28,9 +28,9 @@ type Stats struct {
 	SettledLate    uint64 // values that were stored in the background, or no longer had to be
 	SettlesGivenUp uint64 // values that were never stored, or short ones instead: see Lease.Settle and Lease.SettleAppend
 
-	// Releases are claims under a hold that no run needs, and that are released in the background now: for the first
-	// time, or again. ReleasesGivenUp were released less often than planned, or never: see Locker.Claim. Their keys may
-	// be Abandoned although nothing ran, or what ran has settled.
+	// Releases are claims that no run needs, and that are released in the background now: for the first time, or again.
+	// ReleasesGivenUp were released less often than planned, or never: see Locker.Claim. With a hold, their keys may be
+	// Abandoned although nothing ran, or what ran has settled.
 	Releases        int
 	ReleasesGivenUp uint64
 }

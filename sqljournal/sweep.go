@@ -110,7 +110,8 @@ func (j *Journal) takeUnfinished(ctx context.Context, grace, lease time.Duration
 // response was not stored. In both cases a request that differs from the run's is refused. e may be the journal's
 // database, or a transaction in it. The error is [ErrLost] if the lease has passed and another sweep has the row, or if
 // an operator has resolved it. In MySQL it is also an error, and Done does nothing, if e is a *[sql.Tx] that a deadlock or
-// DDL has ended, or one without autocommit that [Journal.InTx] has not begun. Done refuses a keep that is not positive: a retry would run at once.
+// DDL has ended, or one without autocommit that [Journal.InTx] has not begun. Done refuses a keep that is not positive: a
+// retry would run at once.
 func (u Unfinished) Done(ctx context.Context, e Execer, keep time.Duration, record []byte) error {
 	if keep <= 0 {
 		return errors.New("sqljournal: done: the time to keep it is not positive")

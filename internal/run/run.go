@@ -149,8 +149,8 @@ func (r *Run) releaseInBackground() {
 // Why a run was interrupted. The value of the panic is left out: it may hold what must not be logged.
 var (
 	ErrNoReturn     = errors.New("onceguard: the operation panicked, or called runtime.Goexit")
-	errNotConcluded = errors.New("onceguard: a codec, the function of WithStored, WithNothingHappened or WithTraceparent, a journal or a hook of " +
-		"the Redis client panicked, or called runtime.Goexit")
+	errNotConcluded = errors.New("onceguard: a codec, a journal, or the function of WithStored, WithNothingHappened or " +
+		"WithTraceparent panicked, or called runtime.Goexit")
 )
 
 // Do calls operation, which calls Start and CutOff, and concludes the run with what ending returns. After a panic or a

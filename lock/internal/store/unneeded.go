@@ -28,14 +28,14 @@ var ErrUnreleased = errors.New("lock: claims are left, or may return")
 var releaseAgain = [...]time.Duration{2 * time.Second, 13 * time.Second, 105 * time.Second, 8 * time.Minute}
 
 const (
-	maxReleases     = 1 << 16   // claims in the queue: about 20 MB
+	maxReleases     = 1 << 16   // claims of each kind in the queue: about 20 MB
 	releaseBatch    = 128       // releases that are sent at the same time
 	maxReleaseRetry = time.Hour // for which a release without a reply is retried
 	maxNamed        = 100       // keys that the error of Close names
 )
 
-// releases is the queue of the claims that are to be released. One goroutine, work, sends the releases. It
-// runs while the queue has claims.
+// releases is the queue of the claims that are to be released. One goroutine, work, sends the releases. It runs while the
+// queue has claims.
 type releases struct {
 	store *Store
 	wake  chan struct{} // has room for one token, which makes work check the queue
@@ -43,6 +43,7 @@ type releases struct {
 	mu      sync.Mutex
 	working bool                   // guarded by mu, as all below: the goroutine of work runs
 	claims  map[*unneeded]struct{} // in the queue, those included that are being released now
+	kinds   map[bool]int           // how many of them last, and how many do not
 	givenUp uint64                 // claims that were released less often than planned, or never; only grows
 }
 
@@ -59,19 +60,22 @@ type unneeded struct {
 }
 
 // KeepReleasing queues the claim of a token. The worker releases it at once, unless a reply has shown that it is gone, and
-// again later if it may return. If the queue is full, KeepReleasing gives up another claim.
+// again later if it may return. If the queue is full, KeepReleasing gives up another claim that lasts as long: the many that
+// are soon gone do not displace the others.
 func (s *Store) KeepReleasing(key Key, token uuid.UUID, hold time.Duration, gone, mayReturn bool) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.claims) >= maxReleases {
-		for c := range q.claims { // any one
-			q.giveUp(c)
-			break
+	c := &unneeded{key: key, token: token, lasts: hold > 0, mayReturn: mayReturn, due: time.Now()}
+	if q.kinds[c.lasts] >= maxReleases {
+		for other := range q.claims { // any one of its kind
+			if other.lasts == c.lasts {
+				q.giveUp(other)
+				break
+			}
 		}
 	}
-	c := &unneeded{key: key, token: token, lasts: hold > 0, mayReturn: mayReturn, due: time.Now()}
-	q.claims[c] = struct{}{}
+	q.add(c)
 	if gone {
 		q.planNext(c)
 	}
@@ -87,13 +91,27 @@ func (s *Store) NoteUnreleased(key Key, token uuid.UUID) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.claims[&unneeded{key: key, token: token, lasts: true}] = struct{}{}
+	q.add(&unneeded{key: key, token: token, lasts: true})
+}
+
+// add adds c. The caller holds mu, as that of remove does.
+func (q *releases) add(c *unneeded) {
+	q.claims[c] = struct{}{}
+	q.kinds[c.lasts]++
+}
+
+func (q *releases) remove(c *unneeded) {
+	delete(q.claims, c)
+	q.kinds[c.lasts]--
 }
 
 // planNext notes that Redis has answered a release of c, and plans the next one, if c may return. The caller holds mu.
 func (q *releases) planNext(c *unneeded) {
+	if _, ok := q.claims[c]; !ok {
+		return // given up meanwhile
+	}
 	if !c.mayReturn || c.answered == len(releaseAgain) {
-		delete(q.claims, c)
+		q.remove(c)
 		return
 	}
 	c.due = time.Now().Add(releaseAgain[c.answered])
@@ -103,7 +121,7 @@ func (q *releases) planNext(c *unneeded) {
 // giveUp removes c, which was not released as planned. The caller holds mu.
 func (q *releases) giveUp(c *unneeded) {
 	if _, ok := q.claims[c]; ok {
-		delete(q.claims, c)
+		q.remove(c)
 		q.givenUp++
 	}
 }
@@ -195,7 +213,7 @@ func (s *Store) TakeUnreleased() error {
 	defer q.mu.Unlock()
 	for c := range q.claims {
 		if !c.lasts {
-			q.giveUp(c)
+			q.remove(c)
 		}
 	}
 	n := len(q.claims)

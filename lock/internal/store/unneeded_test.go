@@ -35,17 +35,26 @@ func TestReleasesAreBounded(t *testing.T) {
 	if queued, givenUp := s.ReleaseStats(); queued != limit || givenUp != more {
 		t.Errorf("%d in the queue and %d given up, want %d and %d", queued, givenUp, limit, more)
 	}
+	for i := range limit + more { // without a hold: they do not displace those
+		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), 0, false, false)
+	}
+	if queued, givenUp := s.ReleaseStats(); queued != 2*limit || givenUp != 2*more {
+		t.Errorf("%d in the queue and %d given up, want %d and %d", queued, givenUp, 2*limit, 2*more)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := group.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	err := s.TakeUnreleased()
+	if !strings.Contains(fmt.Sprint(err), fmt.Sprintf(": %d: ", limit)) {
+		t.Errorf("%.80v, want the claims with a hold alone", err)
+	}
 	if text := fmt.Sprint(err); !errors.Is(err, store.ErrUnreleased) || strings.Count(text, "test:{") != 100 || !strings.HasSuffix(text, " ...") {
 		t.Errorf("%v, want ErrUnreleased, 100 keys, and a sign that there are more", err)
 	}
-	if queued, givenUp := s.ReleaseStats(); queued != 0 || givenUp != limit+more {
-		t.Errorf("%d in the queue and %d given up after the last try, want 0 and %d", queued, givenUp, limit+more)
+	if queued, givenUp := s.ReleaseStats(); queued != 0 || givenUp != limit+2*more {
+		t.Errorf("%d in the queue and %d given up after the last try, want 0 and %d", queued, givenUp, limit+2*more)
 	}
 	if err := s.TakeUnreleased(); err != nil {
 		t.Errorf("again: %v", err)
