@@ -49,6 +49,32 @@ func TestReleaseUnderAHold(t *testing.T) {
 	}
 }
 
+// The same without a hold: an unconfirmed release is retried here, and what may return is left to the backend.
+func TestReleaseOfAClaimThatMayReturn(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		answers   []answer
+		mayReturn bool
+		releases  int
+		kept      int
+	}{
+		{[]answer{ours}, false, 1, 0},
+		{[]answer{ours}, true, 1, 1},
+		{[]answer{down, ours}, false, 2, 0},
+		{[]answer{down, ours}, true, 2, 1},
+	} {
+		run(t, map[string][]answer{"release": test.answers}, func(w *world) {
+			_, h := w.newLease(w.backend, func(id *lease.ID) { id.MayReturn = test.mayReturn })
+			_ = h.Release(w.Context())
+			time.Sleep(time.Second)
+			releases, kept := w.count("release"), w.count("keep releasing, gone, may return")
+			if releases != test.releases || kept != test.kept {
+				w.Errorf("%v: %d releases, %d kept up; want %d, %d", test, releases, kept, test.releases, test.kept)
+			}
+		}, withoutRenewal)
+	}
+}
+
 // fault: first try of a claim lost, second granted, lease settled. Expected: the first is released if it arrives when the
 // value has expired, also if another has the key at the Settle.
 func TestSettleUnderAHold(t *testing.T) {
