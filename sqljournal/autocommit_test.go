@@ -24,13 +24,9 @@ func TestConnectionBreaksAfterDeadlock(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			f := newFaulty(t, dbtest.MySQL(t), mode)
-			mustExec(t, f.db, "create table locks (id int primary key, n int) engine = InnoDB")
-			mustExec(t, f.db, "create table heavy (n int) engine = InnoDB")
-			mustExec(t, f.db, "insert into locks values (1, 0), (2, 0)")
+			withLocks(t, f.db)
 			err := f.j.InTx(f.ctx, nil, func(tx *sql.Tx) error {
-				if err := deadlock(t, f.db, tx); err == nil {
-					t.Error("there is no deadlock")
-				}
+				mustDeadlock(t, f.db, tx)
 				if err := take(tx, f.run); err != nil {
 					t.Error(err)
 				}

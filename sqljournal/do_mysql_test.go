@@ -56,9 +56,7 @@ func TestDoConflictsInMySQL(t *testing.T) {
 				settings = append(settings, dbtest.Param("innodb_snapshot_isolation", "1"))
 			}
 			db := withEffects(t, d)
-			mustExec(t, db, "create table locks (id int primary key, n int) engine = InnoDB")
-			mustExec(t, db, "create table heavy (n int) engine = InnoDB")
-			mustExec(t, db, "insert into locks values (1, 0), (2, 0)")
+			withLocks(t, db)
 			in := newInbox(t, db, "m", once.WithJournal(modes["transactional"](d, t, settings...)), once.WithAtMostOnce())
 			take := func() (string, bool, error) {
 				opts := &sql.TxOptions{Isolation: sql.LevelRepeatableRead}

@@ -13,22 +13,6 @@ import (
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
-// withLocks makes the tables that deadlock needs.
-func withLocks(t *testing.T, db *sql.DB) {
-	t.Helper()
-	mustExec(t, db, "create table locks (id int primary key, n int) engine = InnoDB")
-	mustExec(t, db, "create table heavy (n int) engine = InnoDB")
-	mustExec(t, db, "insert into locks values (1, 0), (2, 0)")
-}
-
-// mustDeadlock makes a deadlock that ends tx, and ignores it.
-func mustDeadlock(t *testing.T, db *sql.DB, tx *sql.Tx) {
-	t.Helper()
-	if err := deadlock(t, db, tx); err == nil {
-		t.Error("there is no deadlock")
-	}
-}
-
 // fault: MySQL: a deadlock that the function of InTx ignores outside of a run, before Done or Free or without them. Expected:
 // InTx fails, nothing is committed, and the row is handed out again.
 func TestDeadlockInATransactionOutsideOfARun(t *testing.T) {

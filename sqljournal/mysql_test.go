@@ -48,6 +48,22 @@ func deadlock(t *testing.T, db *sql.DB, tx *sql.Tx) error {
 	return err
 }
 
+// withLocks makes the tables that deadlock needs.
+func withLocks(t *testing.T, db *sql.DB) {
+	t.Helper()
+	mustExec(t, db, "create table locks (id int primary key, n int) engine = InnoDB")
+	mustExec(t, db, "create table heavy (n int) engine = InnoDB")
+	mustExec(t, db, "insert into locks values (1, 0), (2, 0)")
+}
+
+// mustDeadlock makes a deadlock that ends tx, and ignores it.
+func mustDeadlock(t *testing.T, db *sql.DB, tx *sql.Tx) {
+	t.Helper()
+	if err := deadlock(t, db, tx); err == nil {
+		t.Error("there is no deadlock")
+	}
+}
+
 // The handler's transaction may have ended before the record is stored. Expected: what the server has rolled back, and the
 // handler reports, has not happened. Of everything else it is not known what has happened, and no retry runs, however the
 // handler ends.
@@ -72,15 +88,11 @@ func TestTransactionEndsEarly(t *testing.T) {
 	}{
 		"a deadlock that it returns": {deadlock, true},
 		"a deadlock that it ignores": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
-			if err := deadlock(t, db, tx); err == nil {
-				t.Error("there is no deadlock")
-			}
+			mustDeadlock(t, db, tx)
 			return nil
 		}, false},
 		"a deadlock that it ignores, and another that it returns": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
-			if err := deadlock(t, db, tx); err == nil {
-				t.Error("there is no deadlock")
-			}
+			mustDeadlock(t, db, tx)
 			if _, err := tx.Exec("insert into effects (id) select 'a part'"); err != nil {
 				t.Error(err)
 			}
@@ -110,9 +122,7 @@ func TestTransactionEndsEarly(t *testing.T) {
 				for mode, open := range modes {
 					d := dbtest.MySQL(t)
 					j, db := open(d, t), withEffects(t, d)
-					mustExec(t, db, "create table locks (id int primary key, n int) engine = InnoDB")
-					mustExec(t, db, "create table heavy (n int) engine = InnoDB")
-					mustExec(t, db, "insert into locks values (1, 0), (2, 0)")
+					withLocks(t, db)
 					run := begin(t, j, newRun(time.Hour))
 					x, ctx := protected(j, run, "response")
 					var panicked any
@@ -170,9 +180,7 @@ func TestSweepsTransactionEndsEarly(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testing.T, *sql.DB, *sql.Tx){
 		"deadlock": func(t *testing.T, db *sql.DB, tx *sql.Tx) {
-			if err := deadlock(t, db, tx); err == nil {
-				t.Error("there is no deadlock")
-			}
+			mustDeadlock(t, db, tx)
 		},
 		"DDL": func(t *testing.T, _ *sql.DB, tx *sql.Tx) {
 			if _, err := tx.Exec("create table more (id int)"); err != nil {
@@ -190,9 +198,7 @@ func TestSweepsTransactionEndsEarly(t *testing.T) {
 				t.Parallel()
 				d := dbtest.MySQL(t)
 				j, db := modes["intent"](d, t), withEffects(t, d)
-				mustExec(t, db, "create table locks (id int primary key, n int) engine = InnoDB")
-				mustExec(t, db, "create table heavy (n int) engine = InnoDB")
-				mustExec(t, db, "insert into locks values (1, 0), (2, 0)")
+				withLocks(t, db)
 				run := unfinishedRows(t, d, db, 1)[0]
 				sweep := func(isEnded bool) error {
 					_, err := j.Sweep(t.Context(), 0, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
