@@ -588,24 +588,6 @@ func TestOperatorWakesWaiters(t *testing.T) {
 	})
 }
 
-// A server that has lost its scripts gets their source.
-func TestOperatorsScriptsAreSentAgain(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := server.Client(t)
-	locker := newLocker(t, client, lock.WithoutRenewal())
-	for range 2 {
-		leave(t, locker, server, "k", lock.Abandoned)
-		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		info := inspect(t, locker, "k", lock.Abandoned)
-		if err := locker.Forget(t.Context(), info.Key, info.Token); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // A server that is full still tells what it holds, and lets go of it.
 func TestOperatorOnAFullServer(t *testing.T) {
 	t.Parallel()
