@@ -17,31 +17,6 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A claim by script recognizes its own claim too, and returns its fence.
-//
-// fault: reply to the claim dropped
-func TestReplyToNumberedClaimIsLost(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		locker, rival := newLocker(t, p.Client(t), lock.WithFencing()), newLocker(t, b.Client(t), lock.WithFencing())
-		load(t, rival)
-		lost := p.DropReply(redistest.Nth(1, script))
-		lease := acquire(t, locker, "k")
-		lost.Wait(t)
-		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
-			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		next := acquire(t, rival, "k")
-		if lease.Fence() == 0 || next.Fence() <= lease.Fence() {
-			t.Errorf("fence %d, and then %d", lease.Fence(), next.Fence())
-		}
-	})
-}
-
 // fault: the caller's ctx cancelled before, during, after
 func TestContextIsCancelledAtAnyTime(t *testing.T) {
 	t.Parallel()

@@ -23,14 +23,15 @@ func honorsDeadlines(o *redis.Options) { o.ContextTimeoutEnabled = true }
 
 // onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival, and that with
 // either kind of client.
-func onBoth(t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker)) {
+func onBoth(
+	t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker), opts ...lock.Option,
+) {
 	for name, opt := range clientsThat {
 		t.Run("client that "+name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				t.Parallel()
 				p := redistest.NewProxy(t, b.Addr())
-				locker, rival := newLocker(t, p.Client(t, opt)), newLocker(t, b.Client(t))
+				locker, rival := newLocker(t, p.Client(t, opt), opts...), newLocker(t, b.Client(t), opts...)
 				load(t, rival)
 				test(t, b, p, locker, rival)
 			})
@@ -78,76 +79,6 @@ func TestRoundTrips(t *testing.T) {
 		}
 		if got := p.RoundTrips(); got != 2 {
 			t.Errorf("acquire and release took %d round trips (%q), want 2", got, p.Commands())
-		}
-	})
-}
-
-// fault: reply to the claim dropped
-func TestReplyToClaimIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-		acquire(t, locker, "k")
-		lost.Wait(t)
-		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
-			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
-		}
-	})
-}
-
-// A key of another type is reported as such, also when only the second try has learned it.
-//
-// fault: reply to a claim of a foreign key dropped
-func TestReplyToClaimOfAForeignKeyIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
-		if err := b.Client(t).LPush(t.Context(), locker.StorageKey("k"), "a list").Err(); err != nil {
-			t.Fatal(err)
-		}
-		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-		if claim, err := locker.Claim(t.Context(), "k", nil, 0); !errors.Is(err, lock.ErrForeign) {
-			t.Errorf("Claim: %v, %v, want ErrForeign", claim.State, err)
-		}
-		lost.Wait(t)
-	})
-}
-
-// fault: reply to Release dropped
-func TestReplyToReleaseIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		lost := p.DropReply(redistest.Nth(1, script))
-		again := p.HoldRequest(redistest.Nth(2, script))
-		released := make(chan error, 1)
-		go func() { released <- lease.Release(t.Context()) }()
-
-		lost.Wait(t)
-		again.Wait(t)
-		next := acquire(t, rival, "k") // the key was free, before the second try came
-		again.Lift()
-		if err := <-released; err != nil {
-			t.Errorf("Release: %v, want nil: nobody but us has held it", err)
-		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Errorf("Release of the successor: %v", err)
-		}
-	})
-}
-
-// fault: reply to Settle dropped
-func TestReplyToSettleIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		lost := p.DropReply(redistest.Nth(1, script))
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-			t.Errorf("Settle: %v", err)
-		}
-		lost.Wait(t)
-		claim, err := rival.Claim(t.Context(), "k", nil, 0)
-		if err != nil || string(claim.Value) != "v" {
-			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
 		}
 	})
 }

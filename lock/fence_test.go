@@ -99,22 +99,6 @@ func TestNoFenceWithoutTheOption(t *testing.T) {
 	})
 }
 
-// The reply to the grant is lost: the fence is the one drawn with the grant, and no second one is drawn.
-func TestFenceOfALostReply(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		locker, rival := newLocker(t, p.Client(t), lock.WithFencing()), newLocker(t, b.Client(t), lock.WithFencing())
-		acquire(t, rival, "loads the script")
-		lost := p.DropReply(redistest.Nth(1, script))
-		lease := acquire(t, locker, "k")
-		lost.Wait(t)
-		if got, _ := b.Raw(t, fenceKey(locker.StorageKey("k"))); got != strconv.FormatInt(lease.Fence(), 10) {
-			t.Errorf("Fence() = %d, the counter is %s", lease.Fence(), got)
-		}
-	})
-}
-
 // Keys that share a tag share a counter, in whatever order they are taken.
 func TestFenceIsSharedByTag(t *testing.T) {
 	t.Parallel()

@@ -62,16 +62,3 @@ func TestHoldIsRefused(t *testing.T) {
 		}
 	})
 }
-
-// fault: reply to the claim dropped (proxy closes)
-func TestReplyToAClaimUnderAHoldIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-		lease := claimUnder(t, locker, "k", time.Hour)
-		lost.Wait(t)
-		lease.Abandon()
-		b.Elapse(t, 10*time.Second)
-		wantState(t, rival, "abandoned", lock.Abandoned)
-	})
-}

@@ -286,48 +286,6 @@ func TestResumeOfAPendingValue(t *testing.T) {
 	})
 }
 
-// fault: reply to Resume dropped
-// fault: a lost try of Resume arrives late
-func TestReplyToResumeIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		loadResume(t, rival)
-		old := acquire(t, rival, "k")
-		lost := p.DropReply(redistest.Nth(1, resumes(old)))
-		lease := resume(t, locker, "k", old.Token())
-		command := lost.Wait(t)
-		if got := inspect(t, rival, "k", lock.Held).Token; got != lease.Token() {
-			t.Errorf("the key has %s, want %s", got, lease.Token())
-		}
-		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend of the old lease: %v, want ErrLost", err)
-		}
-
-		if err := lease.Extend(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		send := func() {
-			args := []any{command.Name}
-			for _, arg := range command.Args {
-				args = append(args, arg)
-			}
-			if err := b.Client(t).Do(t.Context(), args...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		send()
-		wantResumed(t, rival, "k", lease)
-		if left := inspect(t, rival, "k", lock.Held).LeaseLeft; left < 50*time.Minute {
-			t.Errorf("a late command has shortened the lease to %v", left)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		send()
-		inspect(t, rival, "k", lock.Free)
-	})
-}
-
 // resumes matches the commands that resume the lease.
 func resumes(old *lock.Lease) redistest.Match {
 	head := append([]byte(claimStart), tokenBytes(old)...)
