@@ -47,7 +47,7 @@ func TestSilentBatches(t *testing.T) {
 	for name, opt := range map[string]func(*redis.Options){
 		"default client":     func(*redis.Options) {},
 		"client without end": func(o *redis.Options) { o.ReadTimeout = -1 },
-		"pool of 10":         func(o *redis.Options) { o.ReadTimeout, o.PoolSize = -1, 10 },
+		"pool of 20":         func(o *redis.Options) { o.ReadTimeout, o.PoolSize = -1, 20 },
 		"heeds contexts":     honorsDeadlines,
 	} {
 		t.Run(name, func(t *testing.T) {

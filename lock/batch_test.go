@@ -14,7 +14,7 @@ import (
 
 // The bounds of batches, as internal/pipeline/pacer.go has them.
 const (
-	maxInFlight = 3
+	maxInFlight = 8 // commands that go alone, after which others wait
 )
 
 // unhurried lets a test hold batches for as long as it takes: after a tenth of the time for one operation they do not
