@@ -180,116 +180,6 @@ func sixAtOnce(t *testing.T, s *service, key string) {
 	}
 }
 
-// The client disconnects while its payment is being made, and repeats the request at the other instance.
-//
-// conformance: 22
-func TestClientDisconnects(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		s := newService(t, b, onChi, onServeMux)
-		entered := make(chan struct{})
-		s.bank.setHook("k", func(_ http.ResponseWriter, r *http.Request) bool {
-			close(entered)
-			await(t, connection(r).Done(), "the server to notice")
-			if err := r.Context().Err(); err != nil {
-				t.Errorf("the handler's context ended with the connection: %v", err)
-			}
-			return true
-		})
-
-		ctx, leave := context.WithCancel(t.Context())
-		gone := make(chan error, 1)
-		go func() {
-			res, err := s.one.http.Do(s.one.payment(t, "ann", "k", 1250).WithContext(ctx))
-			if err == nil {
-				err = res.Body.Close()
-			}
-			gone <- err
-		}()
-		await(t, entered, "the handler")
-		leave()
-		if err := await(t, gone, "the client to leave"); err == nil {
-			t.Fatal("the client got a response, want none after it disconnected")
-		}
-		if e := await(t, s.one.events, "the end of the request"); e.Outcome != middleware.Executed || e.Err != nil {
-			t.Fatalf("got %s, %v; want executed", e.Outcome, e.Err)
-		}
-
-		s.two.pay(t, "ann", "k", 1250).is(t, http.StatusCreated, "true")
-		if got := s.bank.runs("k"); got != 1 {
-			t.Errorf("runs: got %d, want 1", got)
-		}
-	})
-}
-
-// Redis stops answering but keeps its connections. No handler runs, and no request waits long, although this Redis
-// client has a long timeout.
-func TestRedisStopsAnswering(t *testing.T) {
-	t.Parallel()
-	const bound = 100 * time.Millisecond
-	server := redistest.Start(t)
-	patient := backendWith{server, func(t testing.TB) *redis.Client {
-		return server.Client(t, func(o *redis.Options) { o.ReadTimeout = time.Minute })
-	}}
-	s := newService(t, patient, onChi, onServeMux, lock.WithOpTimeout(bound))
-	s.one.retry(t, "ann", "before", 1250).is(t, http.StatusCreated, "") // now the connection is up
-
-	server.Pause(t)
-	start := time.Now()
-	away := s.one.pay(t, "ann", "k", 1250)
-	if took := time.Since(start); took > 50*bound {
-		t.Errorf("the response took %v, but a Redis call at most %v", took, bound)
-	}
-	away.refused(t, http.StatusServiceUnavailable, "store-unavailable")
-	if away.header.Get("Retry-After") == "" {
-		t.Error("503 without Retry-After")
-	}
-	if got := s.bank.runs("k"); got != 0 {
-		t.Errorf("runs without Redis: got %d, want 0", got)
-	}
-
-	// When Redis resumes, it executes the claim of the request that has failed. The locker releases that claim; until
-	// then a retry gets 409.
-	server.Resume(t)
-	first := s.one.retry(t, "ann", "k", 1250)
-	first.is(t, http.StatusCreated, "")
-	replay := s.two.retry(t, "ann", "k", 1250)
-	replay.is(t, http.StatusCreated, "true")
-	if replay.body != first.body {
-		t.Errorf("replayed %s, want %s", replay.body, first.body)
-	}
-	if got := s.bank.runs("k"); got != 1 {
-		t.Errorf("runs: got %d, want 1", got)
-	}
-}
-
-// Redis loses all data while a payment is being made. The response is stored nevertheless.
-func TestRedisLosesItsData(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		s := newService(t, b, onChi, onServeMux)
-		s.bank.setHook("k", func(http.ResponseWriter, *http.Request) bool {
-			if got := len(b.Keys(t)); got != 1 {
-				t.Errorf("keys while the handler runs: got %d, want its claim", got)
-			}
-			b.FlushAll(t)
-			return true
-		})
-		first := s.one.pay(t, "ann", "k", 1250)
-		first.is(t, http.StatusCreated, "")
-		replay := s.two.pay(t, "ann", "k", 1250)
-		replay.is(t, http.StatusCreated, "true")
-		if replay.body != first.body {
-			t.Errorf("replayed %s, want %s", replay.body, first.body)
-		}
-		if got := s.bank.runs("k"); got != 1 {
-			t.Errorf("runs: got %d, want 1", got)
-		}
-	})
-}
-
 // Redis has one key for each stored response, and neither keys nor users in plain text.
 //
 // conformance: 35
@@ -498,7 +388,7 @@ func newInstance(t *testing.T, locker *lock.Locker, b *bank, mount router) *inst
 			default:
 			}
 		}))
-	server := httptest.NewServer(rememberConnection(mount.handler(b, once)))
+	server := httptest.NewServer(mount.handler(b, once))
 	t.Cleanup(server.Close)
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -607,21 +497,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(body) // the client may have disconnected
 }
 
-type connectionKey struct{}
-
-// rememberConnection gives the handler net/http's own context of the request, which ends with the connection. The
-// handler's does not.
-func rememberConnection(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), connectionKey{}, r.Context())))
-	})
-}
-
-// connection returns a context that is done when the server sees the client disconnect.
-func connection(r *http.Request) context.Context {
-	return r.Context().Value(connectionKey{}).(context.Context)
-}
-
 // payment returns a request for a payment. It has no key if key is empty, and no user if user is empty.
 func (i *instance) payment(t *testing.T, user, key string, amount int) *http.Request {
 	r, err := http.NewRequest(http.MethodPost, i.url+"/payments", strings.NewReader(fmt.Sprintf(`{"amount":%d}`, amount)))
@@ -641,17 +516,6 @@ func (i *instance) payment(t *testing.T, user, key string, amount int) *http.Req
 func (i *instance) pay(t *testing.T, user, key string, amount int) response {
 	t.Helper()
 	return i.do(t, i.payment(t, user, key, amount))
-}
-
-// retry repeats the request without a pause until it succeeds.
-func (i *instance) retry(t *testing.T, user, key string, amount int) response {
-	t.Helper()
-	for end := time.Now().Add(patience); ; {
-		got := i.pay(t, user, key, amount)
-		if got.status == http.StatusCreated || time.Now().After(end) {
-			return got
-		}
-	}
 }
 
 // list returns the user's payments as JSON.

@@ -26,36 +26,31 @@ func TestOperationsACL(t *testing.T) {
 	t.Parallel()
 	redistest.Since(t, "6.2", "an ACL of channels")
 	acl := readACL(t)
-	t.Run("one server", func(t *testing.T) {
-		t.Parallel()
-		server := redistest.Start(t)
-		admins := []*redis.Client{server.Client(t)}
-		permit(t, admins, acl.rules)
-		exercise(t, admins, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }))
-		wantUse(t, admins, acl.rules)
-	})
-	t.Run("replicas", func(t *testing.T) {
-		t.Parallel()
-		server := redistest.Start(t)
-		redistest.StartReplica(t, server)
-		admins := []*redis.Client{server.Client(t)}
-		rules := slices.Concat(acl.rules, acl.replicas)
-		permit(t, admins, rules)
-		exercise(t, admins, acl.namespace, server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser }),
-			lock.WithReplicas(1, 5*time.Second))
-		wantUse(t, admins, rules)
-	})
-	t.Run("operators", func(t *testing.T) {
-		t.Parallel()
-		server := redistest.Start(t)
-		admins := []*redis.Client{server.Client(t)}
-		rules := slices.Concat(acl.rules, acl.operators)
-		permit(t, admins, rules)
-		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser })
-		exercise(t, admins, acl.namespace, client)
-		operate(t, acl.namespace, client)
-		wantUse(t, admins, rules)
-	})
+	for name, c := range map[string]struct {
+		more []string // rules
+		opts []lock.Option
+		then func(*testing.T, string, redis.UniversalClient)
+	}{
+		"one server": {},
+		"replicas":   {more: acl.replicas, opts: []lock.Option{lock.WithReplicas(1, 5*time.Second)}},
+		"operators":  {more: acl.operators, then: operate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			if len(c.opts) > 0 {
+				redistest.StartReplica(t, server)
+			}
+			admins, rules := []*redis.Client{server.Client(t)}, slices.Concat(acl.rules, c.more)
+			permit(t, admins, rules)
+			client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = aclUser, aclUser })
+			exercise(t, admins, acl.namespace, client, c.opts...)
+			if c.then != nil {
+				c.then(t, acl.namespace, client)
+			}
+			wantUse(t, admins, rules)
+		})
+	}
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
 		redistest.Since(t, "7.0", "sharded pub/sub")

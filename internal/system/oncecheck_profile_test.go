@@ -28,7 +28,7 @@ func askCheckout(name, path string, optional ...string) func(*testing.T, asker) 
 		server.args = []string{"-addr", server.addr, "-profile", name, "-db", "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), "-op-timeout", "20s"}
 		server.start(t)
 		sessions := "http://" + server.addr + path
-		a.askRight(t, func() {}, sessions, slices.Concat(unasked, optional, []string{"once/instances*", "errors/5xx-not-stored", "store/*", "crash/*"}),
+		a.askRight(t, sessions, slices.Concat(unasked, optional, []string{"once/instances*", "errors/5xx-not-stored", "store/*", "crash/*"}),
 			"-profile", name, "-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-slow", "delay=1s",
 			"-d", `{"line_items":[{"item":{"id":"tea"},"quantity":1}],"currency":"eur","number":{{n}}}`, "-effects", sessions)
 	}
@@ -48,7 +48,7 @@ func askPayments(name string, rules profile.Profile, optional ...string) func(*t
 		url := server.URL + "/payments"
 		// What fails is asked here.
 		asked := slices.DeleteFunc(slices.Clone(unasked), func(id string) bool { return strings.HasPrefix(id, "errors/") })
-		a.askRight(t, func() {}, url, slices.Concat(asked, optional, []string{"once/instances*", "store/*", "crash/*"}),
+		a.askRight(t, url, slices.Concat(asked, optional, []string{"once/instances*", "store/*", "crash/*"}),
 			"-profile", name, "-effects", url, "-fail", "fail")
 	}
 }

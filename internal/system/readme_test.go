@@ -142,18 +142,6 @@ func freeAddr(t *testing.T) string {
 	}
 }
 
-// fault: two instances get one address, so that each effect is counted twice.
-func TestFreeAddr(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	for range 2000 {
-		seen[freeAddr(t)] = true
-	}
-	if len(seen) < 2000 {
-		t.Errorf("%d addresses of 2000", len(seen))
-	}
-}
-
 // awaitServer returns when the program listens.
 func awaitServer(t *testing.T, addr string, ended <-chan error) {
 	t.Helper()
