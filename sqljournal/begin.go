@@ -68,7 +68,7 @@ func (t *table) beginThenLook(ctx context.Context, args []any) (began bool, r ro
 
 // lookThenBegin stores the row after a look has found none.
 func (t *table) lookThenBegin(ctx context.Context, key string, args []any) (began bool, r row, err error) {
-	if r, err = t.lookOne(ctx, key); err != nil || r.found() && !r.expired() {
+	if r, err = t.lookRow(ctx, key); err != nil || r.found() && !r.expired() {
 		return false, r, err
 	}
 	if r.expired() {

@@ -16,8 +16,7 @@ type dialect struct {
 	rewrite      func(statement string, args []any) (string, []any) // for a database whose parameters have no numbers; nil: not needed
 	maxNamespace int                                                // in bytes; 0: no limit
 
-	look     string // key: selects the row, even if it has expired
-	lookMany string // keys as an array literal; empty: each look is sent alone
+	look string // key: selects the row, even if it has expired
 
 	beginNew string // key, token, note, limit: inserts an intent row if there is no row; empty: a look comes before begin
 	begin    string // key, token, note, limit: the same, also over an expired row; with beginNew, selects the row found

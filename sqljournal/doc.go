@@ -33,8 +33,7 @@
 // Several services may share the table. A key begins with the namespace of its service's Locker, and a [Journal] sees
 // only the rows of its own namespace. Each service calls Expire and Sweep for itself.
 //
-// A look reads the row of a key, and changes nothing. Concurrent looks may share a statement. An entry
-// ([journal.Entry]) is what a row means to the run that asks or, from Look, to a caller without a run.
+// A look reads the row of a key, and changes nothing. An entry ([journal.Entry]) is what a row means to the run that asks or, from Look, to a caller without a run.
 //
 // # A handler
 //

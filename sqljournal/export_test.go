@@ -30,52 +30,7 @@ var (
 	MySQLNumber = mysqlNumber
 )
 
-const (
-	ProbeTime  = probeTime
-	MaxSenders = maxSenders
-	MaxBatch   = maxBatch
-	MaxWait    = maxWait
-)
-
-// Batcher is a batcher whose rows have only a key.
-type Batcher struct{ batcher batcher }
-
-// Look looks at key by one, or with others by many, which returns the keys that have a row.
-func (b *Batcher) Look(
-	ctx context.Context, key string, one func(context.Context, string) error, many func(context.Context, []string) ([]string, error),
-) (found bool, err error) {
-	r, err := b.batcher.look(ctx, key, func(ctx context.Context, key string) (r row, err error) {
-		r.key.String, r.key.Valid = key, true
-		return r, one(ctx, key)
-	}, func(ctx context.Context, keys []string) (map[string]row, error) {
-		found, err := many(ctx, keys)
-		rows := map[string]row{}
-		for _, key := range found {
-			var r row
-			r.key.String, r.key.Valid = key, true
-			rows[key] = r
-		}
-		return rows, err
-	})
-	return r.found() && r.key.String == key, err
-}
-
-// Idle reports whether no look is sent or waits.
-func (b *Batcher) Idle() bool {
-	b.batcher.mu.Lock()
-	defer b.batcher.mu.Unlock()
-	return b.batcher.senders == 0 && len(b.batcher.waiting) == 0
-}
-
-// LookMany returns the keys of keys that have a row, by one statement.
-func (j *Journal) LookMany(ctx context.Context, keys []string) ([]string, error) {
-	rows, err := j.lookMany(ctx, keys)
-	var found []string
-	for key := range rows {
-		found = append(found, key)
-	}
-	return found, err
-}
+const ProbeTime = probeTime
 
 // Statements are those of PostgreSQL that have to find their rows by an index, with parameters.
 func Statements() map[string][]any {
@@ -83,7 +38,6 @@ func Statements() map[string][]any {
 	const token = "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11"
 	return map[string][]any{
 		s.look:       {"key"},
-		s.lookMany:   {arrayOf([]string{"one key", "another"})},
 		s.begin:      {"key", token, []byte{0}, int64(1)},
 		s.finish:     {"key", token, nil, int64(1)},
 		s.free:       {"key", token},

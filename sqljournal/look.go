@@ -7,8 +7,7 @@ import (
 	"github.com/onceguard/onceguard/journal"
 )
 
-// Look returns the entry of key. It is one read-only statement, which it may share with other looks of this Journal at
-// the same time.
+// Look returns the entry of key. It is one read-only statement.
 func (j *Journal) Look(ctx context.Context, key string) (journal.Entry, error) {
 	e, err := j.look(ctx, key, "")
 	if err != nil {

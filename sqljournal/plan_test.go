@@ -3,7 +3,6 @@ package sqljournal_test
 import (
 	"database/sql"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,26 +35,6 @@ func preparedOf(t *testing.T, db *sql.DB, part string) (name string, generic, cu
 		t.Fatalf("the prepared statement with %q: %v", part, err)
 	}
 	return name, generic, custom
-}
-
-// PostgreSQL plans a prepared statement for its parameters five times, and then once for all parameters, if that plan
-// does not look more expensive. A batch of looks must not be planned each time, however many keys it has.
-func TestLooksArePlannedOnce(t *testing.T) {
-	t.Parallel()
-	j, db := oneConnection(t, "transactional")
-	for i := range 20 {
-		keys := slices.Repeat([]string{uuid.NewString()}, 1+i%3)
-		if _, err := j.LookMany(t.Context(), keys); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, generic, custom := preparedOf(t, db, "any(")
-	if generic < 0 {
-		t.Skip("left out: PostgreSQL 14 introduced the counts of plans")
-	}
-	if generic != 15 || custom != 5 {
-		t.Errorf("planned once for %d executions and anew for %d, want 15 and 5", generic, custom)
-	}
 }
 
 // The plan of the statement that ends an intent run finds the row by its key, even if it was made when no other run had a

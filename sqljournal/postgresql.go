@@ -2,7 +2,6 @@ package sqljournal
 
 import (
 	"database/sql"
-	"strings"
 	"time"
 )
 
@@ -16,9 +15,6 @@ var postgresql = dialect{
 	unit: time.Microsecond,
 
 	look: postgresqlLook + ` where key = $1::text`,
-	// The inner select hides the keys from the planner. It would otherwise find that a plan for these keys alone is the
-	// cheapest, because most batches are short, and plan the statement anew each time.
-	lookMany: postgresqlLook + ` where key = any((select $1::text)::text[])`,
 
 	// Both statements check for a row first, so that a duplicate does not wait for an open transaction.
 	beginNew: `
@@ -114,22 +110,3 @@ on conflict (key) do update set token = excluded.token, state = 2, note = null, 
 where j.expires_at <= statement_timestamp()`
 	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )
-
-// arrayEscape escapes the special characters of a quoted element of an array literal.
-var arrayEscape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-// arrayOf returns elements as an array literal. database/sql has no parameters that are arrays.
-func arrayOf(elements []string) string {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, e := range elements {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('"')
-		b.WriteString(arrayEscape.Replace(e))
-		b.WriteByte('"')
-	}
-	b.WriteByte('}')
-	return b.String()
-}

@@ -11,42 +11,16 @@ import (
 type table struct {
 	db      *sql.DB
 	dialect *dialect
-	batcher batcher // of looks
 
 	probeTime    time.Duration // for all tries to find out whether a transaction was committed; tests change it
 	overrideTime time.Duration // how long an override may act, once it has read the database's time; tests change it
 }
 
-// lookRow returns the row of key, alone or together with other looks.
-func (t *table) lookRow(ctx context.Context, key string) (row, error) {
-	if t.dialect.lookMany == "" {
-		return t.lookOne(ctx, key)
-	}
-	return t.batcher.look(ctx, key, t.lookOne, t.lookMany)
-}
-
-func (t *table) lookOne(ctx context.Context, key string) (r row, err error) {
+// lookRow returns the row of key.
+func (t *table) lookRow(ctx context.Context, key string) (r row, err error) {
 	rows, err := t.dialect.query(ctx, t.db, t.dialect.look, key)
 	_, err = scanRow(rows, err, r.columns()...)
 	return r, err
-}
-
-// lookMany returns the existing rows of keys, by their key.
-func (t *table) lookMany(ctx context.Context, keys []string) (map[string]row, error) {
-	rows, err := t.dialect.query(ctx, t.db, t.dialect.lookMany, arrayOf(keys))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	found := make(map[string]row, len(keys))
-	for rows.Next() {
-		var r row
-		if err := rows.Scan(r.columns()...); err != nil {
-			return nil, err
-		}
-		found[r.key.String] = r
-	}
-	return found, rows.Err()
 }
 
 // removeExpired deletes the row of key if it has expired, for statements that would not replace it.
