@@ -82,3 +82,66 @@ func expiry(t *testing.T, s *redistest.Server, key string) time.Time {
 	}
 	return time.Now().Add(left)
 }
+
+// A value that is removed between the claim and its confirmation is not returned either.
+func TestValueThatIsGoneIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
+	master, _, p := startReplicated(t)
+	writer, locker := newLocker(t, master.Client(t), acknowledged), newLocker(t, p.Client(t), acknowledged)
+	load(t, locker)
+	if err := acquire(t, writer, "k").Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	held := p.HoldRequest(redistest.Nth(1, redistest.Named("EVALSHA", "EVAL")))
+	type result struct {
+		claim lock.Claim
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		claim, err := locker.Claim(context.Background(), "k", nil, 0)
+		done <- result{claim, err}
+	}()
+	held.Wait(t)
+	if err := forget(t.Context(), writer, "k"); err != nil {
+		t.Fatal(err)
+	}
+	held.Lift()
+	if r := <-done; !errors.Is(r.err, lock.ErrSettled) || r.claim.Value != nil {
+		t.Errorf("Claim: %+v, %v, want ErrSettled", r.claim, r.err)
+	}
+}
+
+// Only values are confirmed, and only with WithReplicas: everything else takes one round trip.
+func TestOnlyValuesAreConfirmed(t *testing.T) {
+	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
+	master, _, p := startReplicated(t)
+	writer := newLocker(t, master.Client(t))
+	acquire(t, writer, "held")
+	if err := acquire(t, writer, "settled").Settle(t.Context(), nil, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		key  string
+		opts []lock.Option
+		want int
+	}{
+		{"held", nil, 1}, {"settled", nil, 1},
+		{"held", []lock.Option{acknowledged}, 1}, {"settled", []lock.Option{acknowledged}, 2},
+	} {
+		locker := newLocker(t, p.Client(t), test.opts...)
+		load(t, locker)
+		if _, err := locker.Claim(t.Context(), "settled", nil, 0); err != nil { // the server knows the script
+			t.Fatal(err)
+		}
+		p.Reset()
+		if _, err := locker.Claim(t.Context(), test.key, nil, 0); err != nil {
+			t.Error(err)
+		}
+		if got := p.RoundTrips(); got != test.want {
+			t.Errorf("%s, %d options: %d round trips, want %d", test.key, len(test.opts), got, test.want)
+		}
+	}
+}

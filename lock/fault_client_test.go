@@ -17,6 +17,72 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
+// The claim arrives, but its reply does not, and no release does.
+//
+// fault: reply to the claim dropped
+// fault: claim arrives after the caller gave up
+func TestOrphanEndsWithItsLease(t *testing.T) {
+	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
+	for name, opts := range map[string][]lock.Option{"by SET": nil, "by script": {lock.WithFencing()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				p := redistest.NewProxy(t, b.Addr())
+				locker := newLocker(t, p.Client(t), append(opts, lock.WithOpTimeout(time.Second))...)
+				rival := newLocker(t, b.Client(t), opts...)
+				load(t, rival)
+				held := p.HoldReply(redistest.Nth(1, redistest.Any()))
+				claims := make(chan error, 1)
+				go func() {
+					_, ok, err := locker.TryAcquire(t.Context(), "k")
+					if ok {
+						err = errors.New("granted")
+					}
+					claims <- err
+				}()
+				held.Wait(t)
+				cut := p.CutBefore(redistest.Any())
+				if err := <-claims; !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
+				}
+				held.Lift()
+				closeWithin(t, locker)
+				cut.Lift()
+				wantState(t, rival, "the orphan", lock.Held)
+				b.Elapse(t, 10*time.Second)
+				wantNoClaims(t, b)
+			})
+		})
+	}
+}
+
+// A claim by script recognizes its own claim too, and returns its fence.
+//
+// fault: reply to the claim dropped
+func TestReplyToNumberedClaimIsLost(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		locker, rival := newLocker(t, p.Client(t), lock.WithFencing()), newLocker(t, b.Client(t), lock.WithFencing())
+		load(t, rival)
+		lost := p.DropReply(redistest.Nth(1, script))
+		lease := acquire(t, locker, "k")
+		lost.Wait(t)
+		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
+			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		next := acquire(t, rival, "k")
+		if lease.Fence() == 0 || next.Fence() <= lease.Fence() {
+			t.Errorf("fence %d, and then %d", lease.Fence(), next.Fence())
+		}
+	})
+}
+
 // fault: the caller's ctx cancelled before, during, after
 func TestContextIsCancelledAtAnyTime(t *testing.T) {
 	t.Parallel()

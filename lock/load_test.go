@@ -169,3 +169,91 @@ func TestLoad(t *testing.T) {
 }
 
 const settledText = valueStart + someToken + someTime + "value"
+
+// turnstile is a hook that lets one batch after the other pass, as the test wants it.
+type turnstile struct {
+	batches chan *passing
+	open    chan struct{} // closed when all may pass
+}
+
+// passing is a batch that waits there.
+type passing struct {
+	commands int
+	pass     chan struct{}
+}
+
+func (*turnstile) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *turnstile) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		s.stop(cmd, 1)
+		return next(ctx, cmd)
+	}
+}
+
+func (s *turnstile) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		s.stop(cmds[0], len(cmds))
+		return next(ctx, cmds)
+	}
+}
+
+func (s *turnstile) stop(first redis.Cmder, commands int) {
+	if !isOurs(first) {
+		return
+	}
+	p := &passing{commands: commands, pass: make(chan struct{})}
+	select {
+	case s.batches <- p:
+		<-p.pass
+	case <-s.open:
+	}
+}
+
+// A batch whose connection has fallen silent does not show how fast the server is, and so does not change the pace.
+func TestStalledBatchIsNotMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		direct := new(slowServer).connect(t)
+		gate := &turnstile{batches: make(chan *passing), open: make(chan struct{})}
+		direct.AddHook(gate)
+		locker := lock.New(direct.Client, "test", lock.WithOpTimeout(500*time.Millisecond))
+		var callers sync.WaitGroup
+		ask := func(n int) {
+			for range n {
+				callers.Go(func() {
+					if _, err := locker.Claim(t.Context(), "k", nil, 0); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			synctest.Wait()
+		}
+		ask(1)
+		silent := <-gate.batches
+		time.Sleep(60 * time.Millisecond) // a tenth of the time for one operation, and some
+		ask(maxInFlight - 1)
+		second, third := <-gate.batches, <-gate.batches
+		ask(400)
+		close(second.pass) // it overtakes the silent one, so there is room for two
+		fourth, fifth := <-gate.batches, <-gate.batches
+		time.Sleep(40 * time.Millisecond)
+		close(third.pass)
+		sixth := <-gate.batches
+		time.Sleep(40 * time.Millisecond)
+		close(silent.pass) // after more than a quarter of that time
+		synctest.Wait()
+		close(fourth.pass)
+		if seventh := <-gate.batches; seventh.commands <= minBatch {
+			t.Errorf("after batches of %d, %d and %d comes one of %d",
+				fourth.commands, fifth.commands, sixth.commands, seventh.commands)
+		} else {
+			close(seventh.pass)
+		}
+		close(gate.open)
+		for _, p := range []*passing{fifth, sixth} {
+			close(p.pass)
+		}
+		callers.Wait()
+		closeWithin(t, locker)
+	})
+}

@@ -15,7 +15,16 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// gatedConn keeps the replies to a client's commands, but not the messages that it hears, while its gate is shut.
+// gate keeps the replies to a client's commands, but not the messages that it hears, while it is shut.
+type gate struct{ shut atomic.Pointer[chan struct{}] }
+
+func (g *gate) close() {
+	c := make(chan struct{})
+	g.shut.Store(&c)
+}
+
+func (g *gate) open() { close(*g.shut.Swap(nil)) }
+
 type gatedConn struct {
 	*bubbleConn
 	gate *gate
@@ -23,8 +32,8 @@ type gatedConn struct {
 
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.bubbleConn.Read(p)
-	if !c.subscribes.Load() {
-		c.gate.pass()
+	if shut := c.gate.shut.Load(); shut != nil && !c.subscribes.Load() {
+		<-*shut
 	}
 	return n, err
 }

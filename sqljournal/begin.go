@@ -7,8 +7,8 @@ import (
 	"github.com/onceguard/onceguard/journal"
 )
 
-// Begin is described at [journal.Journal]. It is one statement, and a second one if an intent journal finds a row or a
-// transactional one finds an expired row. In MySQL and SQLite an intent journal first looks, and then inserts. Without
+// Begin is described at [journal.Journal]. It is one statement, a second one if an intent journal finds a row, and more if
+// that has expired. In MySQL and SQLite an intent journal first looks, and then inserts. Without
 // interpolateParams in its DSN, the driver for MySQL takes two round trips for each of them, as it prepares it first.
 func (j *Journal) Begin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
 	if j.intent {
@@ -22,63 +22,45 @@ func (j *Journal) Begin(ctx context.Context, run journal.Run) (e journal.Entry, 
 	return e, nil
 }
 
-// beginTransactional stores nothing. It removes a row that has expired, which insertNew would take for another run's.
+// beginTransactional stores nothing.
 func (j *Journal) beginTransactional(ctx context.Context, run journal.Run) (journal.Entry, error) {
-	r, err := j.lookRow(ctx, run.Key)
-	if err == nil && r.expired() {
-		err = j.removeExpired(ctx, run.Key)
-	}
+	r, err := j.lookAlive(ctx, run.Key)
 	if err != nil {
 		return journal.Entry{}, err
 	}
 	return r.entry(j.dialect.unit, run.Token)
 }
 
+// lookAlive returns the row of key. It removes one that has expired, which begin and insert would take for another run's.
+func (t *table) lookAlive(ctx context.Context, key string) (row, error) {
+	r, err := t.lookRow(ctx, key)
+	if err == nil && r.expired() {
+		r, err = row{}, t.removeExpired(ctx, key)
+	}
+	return r, err
+}
+
 // tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
-func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (journal.Entry, error) {
-	var began bool
+func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
 	var r row
-	var err error
-	args := []any{run.Key, run.Token, joinNote(run.Note, nil), j.dialect.units(run.Limit)}
-	if j.dialect.beginNew != "" {
-		began, r, err = j.beginThenLook(ctx, args)
-	} else {
-		began, r, err = j.lookThenBegin(ctx, run.Key, args)
+	if j.dialect.looksFirst {
+		r, err = j.lookAlive(ctx, run.Key)
+	}
+	if err == nil && !r.found() {
+		var n int64
+		n, err = j.dialect.exec(ctx, j.db, j.dialect.begin, run.Key, run.Token, joinNote(run.Note, nil), j.dialect.units(run.Limit))
+		if err == nil && n == 1 {
+			return journal.Entry{State: journal.Begun, Token: run.Token, Note: run.Note, Left: run.Limit}, nil
+		}
+		if err == nil || isDuplicate(err) {
+			r, err = j.lookAlive(ctx, run.Key)
+		}
 	}
 	switch {
 	case err != nil:
-		return journal.Entry{}, err
-	case began:
-		return journal.Entry{State: journal.Begun, Token: run.Token, Note: run.Note, Left: run.Limit}, nil
-	case !r.found() || r.expired():
-		return journal.Entry{}, errContended
+		return e, err
+	case !r.found():
+		return e, errContended
 	}
 	return r.entry(j.dialect.unit, run.Token)
-}
-
-// beginThenLook first tries the statement for a key without a row. It costs half as much as the one that also looks.
-func (t *table) beginThenLook(ctx context.Context, args []any) (began bool, r row, err error) {
-	if n, err := t.dialect.exec(ctx, t.db, t.dialect.beginNew, args...); err != nil || n == 1 {
-		return n == 1, r, err
-	}
-	rows, err := t.dialect.query(ctx, t.db, t.dialect.begin, args...)
-	_, err = scanRow(rows, err, append([]any{&began}, r.columns()...)...)
-	return began, r, err
-}
-
-// lookThenBegin stores the row after a look has found none.
-func (t *table) lookThenBegin(ctx context.Context, key string, args []any) (began bool, r row, err error) {
-	if r, err = t.lookRow(ctx, key); err != nil || r.found() && !r.expired() {
-		return false, r, err
-	}
-	if r.expired() {
-		if err := t.removeExpired(ctx, key); err != nil {
-			return false, r, err
-		}
-	}
-	n, err := t.dialect.exec(ctx, t.db, t.dialect.begin, args...)
-	if isDuplicate(err) {
-		return false, r, errContended
-	}
-	return n == 1, r, err
 }

@@ -1,7 +1,6 @@
 package sqljournal
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -75,7 +74,7 @@ func preventsWrites(err error) bool { return errors.Is(err, ErrTable) || errors.
 // rehearse stores a row, changes it and would remove it, which needs every privilege that a journal needs.
 func (s *dialect) rehearse(ctx context.Context, tx *sql.Tx, prefix string) error {
 	key, token := prefix+"check}"+uuid.NewString(), uuid.NewString()
-	if _, err := s.exec(ctx, tx, cmp.Or(s.insertNew, s.insert), key, token, nil, int64(0)); err != nil {
+	if _, err := s.exec(ctx, tx, s.insert, key, token, nil, int64(0)); err != nil {
 		return err
 	}
 	if _, err := s.exec(ctx, tx, s.fill, key, token, []byte{}, int64(0), nil); err != nil {

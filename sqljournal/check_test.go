@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
@@ -46,10 +46,10 @@ func TestCheck(t *testing.T) {
 func TestCheckFindsSettings(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		database string
-		setting  dbtest.Setting
-		before   string // a statement
-		want     error
+		kind    dbtest.Kind
+		setting dbtest.Setting
+		before  string // a statement
+		want    error
 	}{
 		{"postgresql", dbtest.Param("synchronous_commit", "off"), "", sqljournal.ErrNotDurable},
 		{"postgresql", nil, "alter table onceguard_journal set unlogged", sqljournal.ErrNotDurable},
@@ -58,6 +58,8 @@ func TestCheckFindsSettings(t *testing.T) {
 		{"postgresql", nil, "alter table onceguard_journal alter column token type text", sqljournal.ErrTable},
 		{"postgresql", nil, "alter table onceguard_journal drop constraint onceguard_journal_pkey", sqljournal.ErrTable},
 		{"mysql", dbtest.Param("sql_mode", "''"), "", sqljournal.ErrSetting},
+		{"mysql", dbtest.Param("sql_mode", "'STRICT_ALL_TABLES,EMPTY_STRING_IS_NULL'"), mariaDB, sqljournal.ErrSetting},
+		{"mysql", dbtest.Param("sql_mode", "'STRICT_ALL_TABLES,ORACLE'"), mariaDB, sqljournal.ErrSetting},
 		{"mysql", nil, "alter table onceguard_journal engine = MyISAM", sqljournal.ErrTable},
 		{"mysql", nil, "alter table onceguard_journal drop primary key", sqljournal.ErrTable},
 		{"mysql", nil, "alter table onceguard_journal modify token char(36)", sqljournal.ErrTable},
@@ -73,35 +75,40 @@ func TestCheckFindsSettings(t *testing.T) {
 	} {
 		t.Run(row.want.Error()+row.before, func(t *testing.T) {
 			t.Parallel()
-			d := dbtest.New(t, dbtest.Kind(row.database))
-			if row.before != "" {
-				mustExec(t, d.Open(t), row.before)
+			d := dbtest.New(t, row.kind)
+			if row.before == mariaDB && !d.Server().IsMariaDB() {
+				t.Skip("left out: MySQL does not have these modes")
 			}
 			var opts []dbtest.Setting
 			if row.setting != nil {
 				opts = append(opts, row.setting)
 			}
-			err := check(t, d, opts...)
-			mustFail(t, "Check", err, row.want)
-			if row.database == "mysql" && errors.Is(err, sqljournal.ErrOldSchema) {
-				t.Errorf("it can be upgraded, for which there are no statements: %v", err)
+			if row.before != "" {
+				mustExec(t, d.Open(t), row.before)
 			}
-			if err != nil && strings.Contains(err.Error(), "check: ") {
-				t.Errorf("more than the finding: %v", err)
-			}
+			mustFind(t, check(t, d, opts...), row.want)
 		})
 	}
+	// At READ UNCOMMITTED a look would see a response that is rolled back.
+	t.Run("isolation", func(t *testing.T) {
+		t.Parallel()
+		d := dbtest.MySQL(t)
+		mustFind(t, check(t, d, d.Isolation(t, "read uncommitted")), sqljournal.ErrSetting)
+		for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+			mustFail(t, level, check(t, d, d.Isolation(t, level)), nil)
+		}
+	})
 }
 
-// At READ UNCOMMITTED a look would see a response that is rolled back.
-func TestCheckFindsReadUncommitted(t *testing.T) {
-	t.Parallel()
-	d := dbtest.MySQL(t)
-	mustFail(t, "Check", check(t, d, d.Isolation(t, "read uncommitted")), sqljournal.ErrSetting)
-	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
-		if err := check(t, d, d.Isolation(t, level)); err != nil {
-			t.Errorf("%s: %v", level, err)
-		}
+// mariaDB is a statement for a test that is about MariaDB alone.
+const mariaDB = "do 0"
+
+// mustFind checks that Check has found want and nothing else.
+func mustFind(t *testing.T, err, want error) {
+	t.Helper()
+	mustFail(t, "Check", err, want)
+	if err != nil && (strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "check: ") || errors.Is(err, sqljournal.ErrOldSchema)) {
+		t.Errorf("more than the finding: %v", err)
 	}
 }
 
@@ -110,77 +117,144 @@ func TestCheckFindsReadUncommitted(t *testing.T) {
 // fault: a database's user who may not UPDATE, or lacks another privilege
 func TestCheckNeedsPrivileges(t *testing.T) {
 	t.Parallel()
-	privileges := []string{"select", "insert", "update", "delete"}
 	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
 		db := d.Open(t)
-		checkWithout := func(missing string) error {
-			user := d.Name() + missing
-			granted := strings.Join(slices.DeleteFunc(slices.Clone(privileges), func(p string) bool { return p == missing }), ", ")
-			var opened *sql.DB
-			if d.Kind() == dbtest.KindMySQL {
-				mustExec(t, db, "create user "+user)
-				mustExec(t, db, "grant "+granted+" on onceguard_journal to "+user)
-				config, err := mysql.ParseDSN(d.URL())
-				if err != nil {
-					t.Fatal(err)
-				}
-				config.User = user
-				connector, err := mysql.NewConnector(config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				opened = sql.OpenDB(connector)
-				defer opened.Close()
-			} else {
-				mustExec(t, db, "create role "+user+" login")
+		checkWith := func(user string, privileges ...string) error {
+			user = d.Name() + user
+			mustExec(t, db, "create user "+user)
+			mustExec(t, db, "grant "+strings.Join(privileges, ", ")+" on onceguard_journal to "+user)
+			source := strings.Replace(d.URL(), "root@", user+"@", 1)
+			if d.Kind() == dbtest.KindPostgreSQL {
 				mustExec(t, db, "grant usage on schema "+d.Name()+" to "+user)
-				mustExec(t, db, "grant "+granted+" on onceguard_journal to "+user)
-				opened = d.Open(t, dbtest.Param("user", user))
+				source = d.URL(dbtest.Param("user", user))
 			}
+			opened, err := sql.Open(d.Kind().Driver(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
 			return sqljournal.Intent(opened, namespace, d.Options()...).Check(t.Context())
 		}
-		for _, missing := range privileges {
-			if err := checkWithout(missing); err == nil || !strings.Contains(err.Error(), "denied") {
+		all := []string{"select", "insert", "update", "delete"}
+		for i, missing := range all {
+			if err := checkWith(missing, slices.Delete(slices.Clone(all), i, i+1)...); err == nil || !strings.Contains(err.Error(), "denied") {
 				t.Errorf("without %s: got %v", missing, err)
 			}
 		}
-		if err := checkWithout(""); err != nil {
-			t.Errorf("with all privileges that it needs: %v", err)
-		}
+		mustFail(t, "with all privileges that it needs", checkWith("", all...), nil)
 	})
 }
 
-func TestSchemaOfAnUnknownDialect(t *testing.T) {
+// A version without SKIP LOCKED is refused. All other tests leave it out.
+func TestCheckFindsAnOldVersion(t *testing.T) {
 	t.Parallel()
-	mustPanic(t, `sqljournal.Schema: unknown dialect "oracle"`, func() { sqljournal.Schema("oracle") })
+	d := dbtest.AnyMySQL(t)
+	var want error
+	if d.Server().IsTooOld() {
+		want = sqljournal.ErrSetting
+	}
+	mustFail(t, "Check", check(t, d), want)
+	_, err := sqljournal.Intent(d.Open(t), namespace, sqljournal.MySQL()).Expire(t.Context())
+	if (err != nil) != d.Server().IsTooOld() {
+		t.Errorf("Expire: %v", err)
+	}
+}
+
+// What the server says of itself. With the least max_allowed_packet that Check allows, the longest response is stored that is by
+// default.
+func TestCheckFindsServerVariables(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Own(t, dbtest.KindMySQL)
+	db := d.Open(t)
+	for _, row := range []struct {
+		name, value string
+		want        error
+		ofBinaryLog bool // it makes no difference without one
+	}{
+		{"innodb_flush_log_at_trx_commit", "2", sqljournal.ErrNotDurable, false},
+		{"innodb_flush_log_at_trx_commit", "0", sqljournal.ErrNotDurable, false},
+		{"sync_binlog", "0", sqljournal.ErrNotDurable, true},
+		{"binlog_format", "'STATEMENT'", sqljournal.ErrSetting, true},
+		{"max_allowed_packet", "3145728", sqljournal.ErrSetting, false},
+		{"read_only", "1", sqljournal.ErrReadOnly, false},
+		{"autocommit", "0", sqljournal.ErrSetting, false},
+		{"completion_type", "'CHAIN'", sqljournal.ErrSetting, false},
+	} {
+		var before string
+		var hasBinaryLog bool
+		if err := db.QueryRow("select @@global."+row.name+", @@log_bin").Scan(&before, &hasBinaryLog); err != nil {
+			t.Fatal(err)
+		}
+		set := func(value string) { mustExec(t, db, "set global "+row.name+" = "+value) }
+		set(row.value)
+		err := check(t, d)
+		if before = strings.TrimSpace(before); strings.ContainsAny(before, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+			before = "'" + before + "'"
+		}
+		set(before)
+		if row.ofBinaryLog && !hasBinaryLog {
+			row.want = nil
+		}
+		mustFind(t, err, row.want)
+	}
+	mustFail(t, "in the end", check(t, d), nil)
+
+	mustExec(t, db, "set global max_allowed_packet = 4194304")
+	for _, interpolate := range []string{"false", "true"} {
+		s := newScene(t, d, "intent", dbtest.Param("maxAllowedPacket", "0"), dbtest.Param("interpolateParams", interpolate))
+		mustFail(t, "Check", s.j.Check(t.Context()), nil)
+		s.x.record = []byte(strings.Repeat("'", 1<<20+1000))
+		if err := s.pay(); err != nil {
+			t.Errorf("interpolateParams=%s: %v", interpolate, err)
+		}
+		if e, err := s.j.Look(t.Context(), s.run.Key); err != nil || string(e.Record) != string(s.x.record) {
+			t.Errorf("interpolateParams=%s: a record of %d bytes, %v", interpolate, len(e.Record), err)
+		}
+	}
+}
+
+// This test changes the server that all tests share, so it is not parallel.
+func TestCheckFindsAServerThatForgets(t *testing.T) {
+	d := dbtest.PostgreSQL(t)
+	db := d.Open(t)
+	for _, setting := range []string{"fsync", "full_page_writes"} {
+		for _, change := range []struct {
+			statement, value string
+			want             error
+		}{
+			{"alter system set " + setting + " = off", "off", sqljournal.ErrNotDurable},
+			{"alter system reset " + setting, "on", nil},
+		} {
+			mustExec(t, db, change.statement)
+			mustExec(t, db, "select pg_reload_conf()")
+			eventually(t, setting+" "+change.value, func() bool {
+				var got string
+				err := db.QueryRow("show " + setting).Scan(&got)
+				return err == nil && got == change.value
+			})
+			mustFail(t, setting, check(t, d), change.want)
+		}
+	}
+	standby, err := pgconn.Connect(t.Context(), d.URL(dbtest.Param("replication", "yes")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer standby.Close(context.Background())
+	err = check(t, d)
+	mustFind(t, err, sqljournal.ErrStandby)
+	if err != nil && !strings.Contains(err.Error(), "1 connected") {
+		t.Errorf("it does not say how many: %v", err)
+	}
 }
 
 func TestWrongConfiguration(t *testing.T) {
 	t.Parallel()
 	db := dbtest.SQLite(t).Open(t)
+	mustPanic(t, `sqljournal.Schema: unknown dialect "oracle"`, func() { sqljournal.Schema("oracle") })
 	mustPanic(t, "sqljournal.Transactional: the database is nil", func() { sqljournal.Transactional(nil, namespace) })
-	mustPanic(t, "sqljournal.Intent: the database is nil", func() { sqljournal.Intent(nil, namespace) })
 	mustPanic(t, "sqljournal.Intent: option 2 is nil", func() { sqljournal.Intent(db, namespace, sqljournal.SQLite(), nil) })
 	for _, wrong := range []string{"", "{shop}", "shop}", "a{b"} {
-		const want = "namespace must be a text that is not empty and has no braces"
-		mustPanic(t, "sqljournal.Transactional: "+want, func() { sqljournal.Transactional(db, wrong) })
-		mustPanic(t, "sqljournal.Intent: "+want, func() { sqljournal.Intent(db, wrong) })
-	}
-}
-
-func mustPanic(t *testing.T, want string, f func()) {
-	t.Helper()
-	defer func() {
-		if got := recover(); got != want {
-			t.Errorf("got the panic %v, want %q", got, want)
-		}
-	}()
-	f()
-}
-
-func mustExec(t testing.TB, db *sql.DB, statement string, args ...any) {
-	t.Helper()
-	if _, err := db.ExecContext(context.Background(), statement, args...); err != nil {
-		t.Fatalf("%s: %v", statement, err)
+		const want = "sqljournal.Intent: namespace must be a text that is not empty and has no braces"
+		mustPanic(t, want, func() { sqljournal.Intent(db, wrong) })
 	}
 }

@@ -18,13 +18,10 @@ type dialect struct {
 
 	look string // key: selects the row, even if it has expired
 
-	beginNew string // key, token, note, limit: inserts an intent row if there is no row; empty: a look comes before begin
-	begin    string // key, token, note, limit: the same, also over an expired row; with beginNew, selects the row found
-	insert   string // key, token, record, keep: inserts a row that is done, or replaces an expired one
-
-	// With these two, begin and insert need not replace an expired row, and may fail if there is any.
-	insertNew     string // key, token, record, keep: insert if there is no row, and else fails; empty: insert will do
-	removeExpired string // key: deletes an expired row
+	looksFirst    bool   // Begin looks before it inserts a row
+	begin         string // key, token, note, limit: inserts an intent row if there is no row
+	insert        string // key, token, record, keep: inserts a row that is done if there is no row
+	removeExpired string // key: deletes an expired row, for begin and insert
 
 	// A row without an outcome has the token of its run, or that of the sweep to which it was handed out. The
 	// statements that compare it serve both: finish and finishSwept have the same WHERE, and free also ends a sweep.

@@ -35,7 +35,7 @@ func (j *Journal) tryEnd(ctx context.Context, run journal.Run, record []byte, ke
 		n, err = j.dialect.exec(ctx, j.db, j.dialect.free, run.Key, run.Token)
 	} else {
 		outcome = journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}
-		n, err = j.dialect.store(ctx, j.db, cmp.Or(j.dialect.insert, j.dialect.insertNew), journal.Commit{Run: run, Record: record, Keep: keep})
+		n, err = j.dialect.store(ctx, j.db, journal.Commit{Run: run, Record: record, Keep: keep})
 		if isDuplicate(err) {
 			n, err = 0, nil
 		}

@@ -10,9 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/oncetest"
 	"github.com/onceguard/onceguard/sqljournal"
 )
@@ -38,9 +36,7 @@ func (p *printer) end() {
 
 // newAPI stands for your service.
 func newAPI(locker *lock.Locker, db *sql.DB, journal *sqljournal.Journal) http.Handler {
-	p := &paying{db: db, journal: journal}
-	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithRequired(), middleware.WithJournal(journal))
-	return once(p.handler((*paying).inTx))
+	return (&paying{db: db, journal: journal}).protected(locker, (*paying).inTx)
 }
 
 // paymentRequest makes a request with that key.

@@ -149,24 +149,6 @@ func ExampleJournal_InTx() {
 	// payments: 1
 }
 
-func ExampleSchema() {
-	db, err := sql.Open("sqlite", "file::memory:")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer db.Close()
-	db.SetMaxOpenConns(1) // each connection would have a memory of its own
-	if _, err := db.Exec(sqljournal.Schema(sqljournal.DialectSQLite)); err != nil {
-		log.Fatal(err)
-	}
-	var name string
-	if err := db.QueryRow("select name from sqlite_master where type = 'table'").Scan(&name); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(name)
-	// Output: onceguard_journal
-}
-
 func ExampleTransactional() {
 	ctx := context.Background()
 	locker, _, stop := startLocker()
@@ -241,48 +223,6 @@ func ExampleJournal_Sweep() {
 	// handed out: 0
 	// handed out: 1
 	// done true <nil>
-}
-
-// An intent handler notes what a sweep needs in order to find out what has happened.
-func ExampleJournal_Note() {
-	db, remove := openSQLite()
-	defer remove()
-	journal := sqljournal.Intent(db, "payments-api", sqljournal.SQLite())
-
-	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := journal.Note(r.Context(), []byte("order 4711")); err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError)
-			return
-		}
-		// Here the payment provider is called.
-		w.WriteHeader(http.StatusCreated)
-	})
-
-	w := httptest.NewRecorder()
-	pay.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/payments", nil))
-	fmt.Println(w.Code)
-	// Output: 201
-}
-
-func ExampleJournal_Expire() {
-	db, remove := openSQLite()
-	defer remove()
-	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
-
-	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // in a program, until it ends
-	defer cancel()
-	every := time.NewTicker(5 * time.Minute)
-	defer every.Stop()
-	for {
-		if _, err := journal.Expire(ctx); err != nil && ctx.Err() == nil {
-			log.Print(err)
-		}
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // A transaction of database/sql that other code begins and commits.

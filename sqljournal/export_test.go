@@ -32,24 +32,25 @@ var (
 
 const ProbeTime = probeTime
 
-// Statements are those of PostgreSQL that have to find their rows by an index, with parameters.
-func Statements() map[string][]any {
+// Statements are those of PostgreSQL that have to find their rows by an index, with their parameters in SQL.
+func Statements() map[string][]string {
 	s := &postgresql
-	const token = "6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11"
-	return map[string][]any{
-		s.look:       {"key"},
-		s.begin:      {"key", token, []byte{0}, int64(1)},
-		s.finish:     {"key", token, nil, int64(1)},
-		s.free:       {"key", token},
-		s.note:       {"key", token, []byte{0}},
-		s.probeFound: {"key"},
+	const key, token, record = "'test:{0}'", "'6b0f0f7e-5d0c-4c55-9d4b-0a6d9c1e7a11'", "'r'"
+	return map[string][]string{
+		s.look:       {key},
+		s.begin:      {key, token, record, "1"},
+		s.finish:     {key, token, record, "1"},
+		s.free:       {key, token},
+		s.note:       {key, token, record},
+		s.probeFound: {key},
 
-		s.finishSwept: {"key", token, nil, int64(1), []byte{0}},
-		s.fill:        {"key", token, []byte{0}, int64(1), int64(1)},
-		s.forget:      {"key", token, int64(1), true, false, int64(1)},
-		s.freeRun:     {"key", token, int64(1)},
+		s.removeExpired: {key},
+		s.finishSwept:   {key, token, record, "1", record},
+		s.fill:          {key, token, record, "1", "1"},
+		s.forget:        {key, token, "1", "true", "false", "1"},
+		s.freeRun:       {key, token, "1"},
 
-		s.sweep:  {token, int64(1), int64(1), int64(1), "test:{"},
-		s.expire: {"test:{"},
+		s.sweep:  {token, "1", "1", "1", "'test:{'"},
+		s.expire: {"'test:{'"},
 	}
 }

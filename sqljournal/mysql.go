@@ -27,11 +27,12 @@ var mysql = dialect{
 
 	look: mysqlLook + ` where j.key = unhex($1)`,
 
+	looksFirst: true, // its INSERT of a key waits for the transaction that has the row
 	begin: `
 insert into onceguard_journal (onceguard_journal.key, token, state, note, began_at, until)
 values (unhex($1), unhex($2), 1, unhex($3), ` + mysqlNow + `, ` + mysqlNow + ` + $4)`,
 
-	insertNew: `
+	insert: `
 insert into onceguard_journal (onceguard_journal.key, token, state, record, began_at, expires_at)
 values (unhex($1), unhex($2), 2, unhex($3), ` + mysqlNow + `, ` + mysqlNow + ` + $4)`,
 	removeExpired: `delete from onceguard_journal where onceguard_journal.key = unhex($1) and expires_at <= ` + mysqlNow,

@@ -1,6 +1,7 @@
 package sqljournal_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"net/http"
@@ -10,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -25,7 +25,6 @@ import (
 type paying struct {
 	*testing.T
 	db      *sql.DB
-	pool    *pgxpool.Pool // only with PostgreSQL
 	journal *sqljournal.Journal
 	charged atomic.Int64 // by a provider
 }
@@ -35,53 +34,23 @@ const insertPaid = "insert into payments (amount) values (1250)"
 // inTx pays in the journal's transaction.
 func (p *paying) inTx(w http.ResponseWriter, r *http.Request) error {
 	return p.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(r.Context(), insertPaid); err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusCreated, "paid")
+		return cmp.Or(exec(tx, insertPaid), writeJSON(w, http.StatusCreated, "paid"))
 	})
 }
 
 // around pays in a transaction of its own.
 func (p *paying) around(w http.ResponseWriter, r *http.Request) error {
 	return p.journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
-		if p.pool != nil {
-			return p.aroundPgx(w, r, complete)
-		}
 		tx, err := p.db.BeginTx(r.Context(), nil)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
-		if _, err := tx.ExecContext(r.Context(), insertPaid); err != nil {
-			return err
-		}
-		if err := writeJSON(w, http.StatusCreated, "paid"); err != nil {
-			return err
-		}
-		if err := complete(tx); err != nil {
+		if err := cmp.Or(exec(tx, insertPaid), writeJSON(w, http.StatusCreated, "paid"), complete(tx)); err != nil {
 			return err
 		}
 		return tx.Commit()
 	})
-}
-
-func (p *paying) aroundPgx(w http.ResponseWriter, r *http.Request, complete func(sqljournal.Execer) error) error {
-	tx, err := p.pool.Begin(r.Context())
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(r.Context()) }() // after the commit it does nothing
-	if _, err := tx.Exec(r.Context(), insertPaid); err != nil {
-		return err
-	}
-	if err := writeJSON(w, http.StatusCreated, "paid"); err != nil {
-		return err
-	}
-	if err := complete(sqljournal.Pgx(tx)); err != nil {
-		return err
-	}
-	return tx.Commit(r.Context())
 }
 
 // atProvider pays at a provider.
@@ -90,13 +59,14 @@ func (p *paying) atProvider(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusCreated, "paid")
 }
 
-// handler returns the handler that pays in that way.
-func (p *paying) handler(pay func(*paying, http.ResponseWriter, *http.Request) error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// protected returns the handler that pays in that way.
+func (p *paying) protected(locker *lock.Locker, pay func(*paying, http.ResponseWriter, *http.Request) error) http.Handler {
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithRequired(), middleware.WithJournal(p.journal))
+	return once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := pay(p, w, r); err != nil {
 			http.Error(w, "payment failed", http.StatusInternalServerError)
 		}
-	})
+	}))
 }
 
 // count returns how many payments there are.
@@ -139,14 +109,6 @@ func TestOncetest(t *testing.T) {
 			dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 				p := &paying{T: t, db: d.Open(t), journal: modes[c.mode](d, t)}
 				mustExec(t, p.db, "create table payments (amount integer not null)")
-				if d.Kind() == dbtest.KindPostgreSQL {
-					pool, err := pgxpool.New(t.Context(), d.URL())
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(pool.Close)
-					p.pool = pool
-				}
 				oncetest.Run(t, oncetest.Case{
 					Handler: func(client redis.UniversalClient) http.Handler {
 						locker := lock.None(namespace)
@@ -154,9 +116,7 @@ func TestOncetest(t *testing.T) {
 							locker = lock.New(client, namespace, lock.WithOpTimeout(30*time.Second))
 						}
 						t.Cleanup(func() { _ = locker.Close(context.Background()) })
-						once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
-							middleware.WithRequired(), middleware.WithJournal(p.journal))
-						return once(p.handler(c.pay))
+						return p.protected(locker, c.pay)
 					},
 					Request:      request("ann", "1250"),
 					OtherRequest: request("ann", "99"),

@@ -128,18 +128,17 @@ func (s *dialect) preventCommit(ctx context.Context, e Execer) error {
 // complete stores the record of a run in the transaction of e. It returns [ErrLost] if another run has the row. Then
 // the transaction must not be committed.
 func (s *dialect) complete(ctx context.Context, e Execer, c journal.Commit) error {
-	insert := cmp.Or(s.insertNew, s.insert) // Begin has removed an expired row
-	n, err := s.store(ctx, e, insert, c)
+	n, err := s.store(ctx, e, c)
 	if isDuplicate(err) {
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return expectOneRow("complete", n, err)
 }
 
-// store sends the statement that stores a commit's record, which for a run without a row is insert. It returns how many
-// rows it has changed: 1, or 0 if another run has the row.
-func (s *dialect) store(ctx context.Context, e Execer, insert string, c journal.Commit) (int64, error) {
-	statement := insert
+// store sends the statement that stores a commit's record. It returns how many rows it has changed: 1, or 0 if another run has
+// the row. Begin has removed an expired one.
+func (s *dialect) store(ctx context.Context, e Execer, c journal.Commit) (int64, error) {
+	statement := s.insert
 	if c.Run.Intent {
 		statement = s.finish
 	}

@@ -28,9 +28,9 @@ delete from onceguard_journal
 where key = ` + postgresqlLocked + ` and ` + ownerOfRow + ` = $2::text::uuid and state <> 2
   and clock_timestamp() < timestamptz 'epoch' + $3::bigint * interval '1 microsecond'`,
 	insertRun: `
-insert into onceguard_journal as j (key, token, state, record, expires_at)
+insert into onceguard_journal (key, token, state, record, expires_at)
 select $1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
-where clock_timestamp() < timestamptz 'epoch' + $5::bigint * interval '1 microsecond'` + postgresqlOverExpired,
+where clock_timestamp() < timestamptz 'epoch' + $5::bigint * interval '1 microsecond'`,
 	now: `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`,
 }
 
@@ -45,8 +45,9 @@ where key = ?1 and ` + ownerOfRow + ` = ?2 and state = ?3 and (record is null) =
   and ` + sqliteNow + ` < ?6`,
 	freeRun: `delete from onceguard_journal where key = ?1 and ` + ownerOfRow + ` = ?2 and state = 1 and ` + sqliteNow + ` < ?3`,
 	insertRun: `
-insert into onceguard_journal as j (key, token, state, record, expires_at)
-select ?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4 where ` + sqliteNow + ` < ?5` + sqliteOverExpired,
+insert into onceguard_journal (key, token, state, record, expires_at)
+select ?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4 where ` + sqliteNow + ` < ?5
+on conflict (key) do nothing`,
 	now: `select ` + sqliteNow,
 }
 

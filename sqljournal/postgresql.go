@@ -16,30 +16,14 @@ var postgresql = dialect{
 
 	look: postgresqlLook + ` where key = $1::text`,
 
-	// Both statements check for a row first, so that a duplicate does not wait for an open transaction.
-	beginNew: `
+	// It checks for a row first, so that a duplicate does not wait for an open transaction.
+	begin: `
 insert into onceguard_journal (key, token, state, note, until)
 select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
 where not exists (select from onceguard_journal where key = $1::text)
 on conflict (key) do nothing`,
-	begin: `
-with old as materialized (` + postgresqlLook + ` where key = $1::text` + postgresqlAlive + `),
-new as (
-  insert into onceguard_journal as j (key, token, state, note, until)
-  select $1::text, $2::text::uuid, 1, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond'
-  where not exists (select from old)
-  on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
-    began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0, run = null, fingerprint = null
-  where j.expires_at <= statement_timestamp()
-  returning 1)
-select exists (select from new), old.* from (select) one left join old on true`,
 
 	insert: `
-insert into onceguard_journal as j (key, token, state, record, expires_at)
-values ($1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond')` + postgresqlOverExpired,
-
-	// Half as expensive as insert.
-	insertNew: `
 insert into onceguard_journal (key, token, state, record, expires_at)
 values ($1::text, $2::text::uuid, 2, $3::bytea, statement_timestamp() + $4::bigint * interval '1 microsecond')`,
 	removeExpired: `delete from onceguard_journal where key = $1::text and expires_at <= statement_timestamp()`,
@@ -103,10 +87,4 @@ from onceguard_journal`
 	postgresqlSince = `coalesce(timestamptz 'epoch' + $4::bigint * interval '1 microsecond', statement_timestamp())`
 	// postgresqlLocked is a key whose row the statement waits for before it reads the clock.
 	postgresqlLocked = `(select key from onceguard_journal where key = $1::text for update)`
-	// postgresqlOverExpired makes an INSERT of a row that is done replace one that has expired.
-	postgresqlOverExpired = `
-on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
-  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
-where j.expires_at <= statement_timestamp()`
-	postgresqlAlive = ` and (expires_at is null or expires_at > statement_timestamp())`
 )

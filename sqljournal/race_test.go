@@ -1,6 +1,7 @@
 package sqljournal_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -18,19 +19,12 @@ import (
 func TestTwoHandlersAtOnce(t *testing.T) {
 	t.Parallel()
 	handlers := map[string]func(tx *sql.Tx, run journal.Run) error{
-		"insert": take,
+		"insert": func(tx *sql.Tx, run journal.Run) error { return take(tx, run) },
 		"unique key": func(tx *sql.Tx, run journal.Run) error {
-			_, err := tx.Exec("insert into orders (id) values ('" + run.Key + "')")
-			if err != nil {
-				return err
-			}
-			return take(tx, run)
+			return cmp.Or(exec(tx, "insert into orders (id) values ('"+run.Key+"')"), take(tx, run))
 		},
 		"balance": func(tx *sql.Tx, run journal.Run) error {
-			if _, err := tx.Exec("update accounts set balance = balance - 1"); err != nil {
-				return err
-			}
-			return take(tx, run)
+			return cmp.Or(exec(tx, "update accounts set balance = balance - 1"), take(tx, run))
 		},
 	}
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
@@ -107,4 +101,37 @@ func testTwoHandlers(
 	}
 	mustHaveEffects(t, db, key, 1)
 	mustLook(t, j, key.Key, journal.Done, want)
+}
+
+// Many Begins of one key at once: one run begins, and the others see it, also where the default isolation level is not
+// READ COMMITTED.
+func TestManyBegin(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+			j, db := modes["intent"](d, t, d.Isolation(t, level)), d.Open(t)
+			for i := range 10 {
+				key := newRun(time.Hour)
+				if i%2 == 1 {
+					othersExpired.put(t, d, db, key)
+				}
+				var mu sync.Mutex
+				states := map[journal.State]int{}
+				var callers sync.WaitGroup
+				for range 16 {
+					callers.Go(func() {
+						e, err := j.Begin(context.Background(), retried(key))
+						mustFail(t, "Begin", err, nil)
+						mu.Lock()
+						defer mu.Unlock()
+						states[e.State]++
+					})
+				}
+				callers.Wait()
+				if states[journal.Begun] != 1 || states[journal.Running] != 15 {
+					t.Errorf("got %v, want one begun and 15 running", states)
+				}
+			}
+		}
+	})
 }

@@ -73,7 +73,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 	t.Parallel()
 	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		const requests, clients = 16, 4
-		f := newFaulty(t, d, mode)
+		s := newScene(t, d, mode)
 		stop := make(chan struct{})
 		var breaking, asking sync.WaitGroup
 		breaking.Go(func() {
@@ -81,7 +81,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 			for pause := 50 * time.Millisecond; ; pause += pause / 20 {
 				select {
 				case <-time.After(pause):
-					f.proxy.Cut()
+					s.proxy.Cut()
 				case <-stop:
 					return
 				}
@@ -94,7 +94,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 			keys[i] = newRun(time.Hour)
 			for n := range clients {
 				asking.Go(func() {
-					answers[i][n] = client{f.j, keys[i], fmt.Sprint("client ", n)}.ask(t, deadline)
+					answers[i][n] = client{s.j, keys[i], fmt.Sprint("client ", n)}.ask(t, deadline)
 				})
 			}
 		}
@@ -102,27 +102,12 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 		close(stop)
 		breaking.Wait()
 		for i, key := range keys {
-			mustHaveEffects(t, f.db, key, 1)
+			mustHaveEffects(t, s.db, key, 1)
 			for _, answer := range answers[i] {
 				if answer != answers[i][0] {
 					t.Errorf("two answers: %q and %q", answer, answers[i][0])
 				}
 			}
 		}
-	})
-}
-
-// A Begin whose reply was lost can be undone by its token, and then the key is free.
-func TestUndoBegin(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		j := modes["intent"](d, t)
-		run := begin(t, j, newRun(time.Hour))
-		run.Intent = false // its answer was lost
-		e, err := j.End(t.Context(), retried(run), nil, 0)
-		mustBe(t, "with another's token", e, err, journal.Running, "")
-		e, err = j.End(t.Context(), run, nil, 0)
-		mustBe(t, "with its own", e, err, journal.Absent, "")
-		begin(t, j, retried(run))
 	})
 }

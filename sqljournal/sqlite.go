@@ -12,16 +12,17 @@ var sqlite = dialect{
 
 	look: sqliteLook + ` where key = ?1`,
 
+	looksFirst: true, // an INSERT waits for the writer
 	begin: `
-insert into onceguard_journal as j (key, token, state, note, until)
+insert into onceguard_journal (key, token, state, note, until)
 values (?1, ?2, 1, ?3, ` + sqliteNow + ` + ?4)
-on conflict (key) do update set token = excluded.token, state = 1, note = excluded.note, record = null,
-  began_at = excluded.began_at, until = excluded.until, expires_at = null, attempts = 0, run = null, fingerprint = null
-where j.expires_at <= ` + sqliteNow,
+on conflict (key) do nothing`,
 
 	insert: `
-insert into onceguard_journal as j (key, token, state, record, expires_at)
-values (?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4)` + sqliteOverExpired,
+insert into onceguard_journal (key, token, state, record, expires_at)
+values (?1, ?2, 2, ?3, ` + sqliteNow + ` + ?4)
+on conflict (key) do nothing`,
+	removeExpired: `delete from onceguard_journal where key = ?1 and expires_at <= ` + sqliteNow,
 
 	finish: `
 update onceguard_journal set state = 2, record = ?3, note = null, until = null, expires_at = ` + sqliteNow + ` + ?4
@@ -63,12 +64,6 @@ delete from onceguard_journal where key in (
 const (
 	// sqliteNow is the time in milliseconds since 1970. It is the same throughout a statement.
 	sqliteNow = `cast(round((julianday('now') - 2440587.5) * 86400000) as integer)`
-
-	// sqliteOverExpired makes an INSERT of a row that is done replace one that has expired.
-	sqliteOverExpired = `
-on conflict (key) do update set token = excluded.token, state = 2, note = null, record = excluded.record,
-  began_at = excluded.began_at, until = null, expires_at = excluded.expires_at, attempts = 0, run = null, fingerprint = null
-where j.expires_at <= ` + sqliteNow
 
 	sqliteLook = `
 select key, ` + ownerOfRow + `, state, note, record, coalesce(until, expires_at) - ` + sqliteNow + `,

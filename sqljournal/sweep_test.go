@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,18 +17,6 @@ import (
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
-
-// unfinishedRows inserts rows whose limit is over for longer the lower their number is.
-func unfinishedRows(t testing.TB, d dbtest.Database, db *sql.DB, n int) []journal.Run {
-	t.Helper()
-	runs := make([]journal.Run, n)
-	for i := range runs {
-		runs[i] = newRun(time.Hour)
-		note := sqljournal.JoinNote(runs[i].Note, fmt.Append(nil, "order ", i))
-		insertRow(t, d, db, runs[i].Key, runs[i].Token, 1, note, nil, -time.Hour+time.Duration(i)*time.Second)
-	}
-	return runs
-}
 
 func TestSweepHandsOutTheOldestFirst(t *testing.T) {
 	t.Parallel()
@@ -57,7 +46,7 @@ func TestSweepHandsOutTheOldestFirst(t *testing.T) {
 			return failed
 		})
 		mustFail(t, "Sweep", err, failed)
-		if want := []string{"order 0", "order 1", "order 2"}; n != 3 || fmt.Sprint(notes) != fmt.Sprint(want) {
+		if want := []string{"order 0", "order 1", "order 2"}; n != 3 || !slices.Equal(notes, want) {
 			t.Errorf("got %d, %q, want %q", n, notes, want)
 		}
 		mustLook(t, j, runs[0].Key, journal.Done, "")
@@ -68,40 +57,45 @@ func TestSweepHandsOutTheOldestFirst(t *testing.T) {
 	})
 }
 
-// A row that nobody has ended is handed out again when its lease is over, without another grace, but not twice in one
-// sweep; and then the one who had it first can no longer end it.
+// A row that nobody has ended is handed out again when its lease is over, without another grace, but not twice in one sweep, even
+// if that takes longer than its lease. The one who had it first can then no longer end it.
 func TestSweepAgain(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		j, db := modes["intent"](d, t), d.Open(t)
 		const grace = 10 * time.Minute
-		run := unfinishedRows(t, d, db, 1)[0]
-		var first sqljournal.Unfinished
-		n, err := j.Sweep(t.Context(), grace, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
-			first = u
+		unfinishedRows(t, d, db, 2)
+		first := map[string]sqljournal.Unfinished{}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		n, err := j.Sweep(ctx, grace, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
+			if _, again := first[u.Key]; again {
+				t.Error("a row is handed out again")
+				cancel() // or it would never end
+			}
+			first[u.Key] = u
+			eventually(t, "the end of the lease", func() bool {
+				i, err := j.Inspect(t.Context(), u.Key)
+				return err == nil && i.State == journal.Unfinished && i.Left < 0
+			})
 			return nil
 		})
-		if n != 1 || err != nil {
-			t.Errorf("Sweep: got %d, %v, want 1", n, err)
+		if n != 2 || err != nil {
+			t.Errorf("Sweep: got %d, %v, want 2", n, err)
 		}
-		eventually(t, "the end of the lease", func() bool {
-			i, err := j.Inspect(t.Context(), run.Key)
-			return err == nil && i.State == journal.Unfinished && i.Left < 0
-		})
 		n, err = j.Sweep(t.Context(), grace, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
-			if u.Attempts != 2 || string(u.Note) != "order 0" {
+			before := first[u.Key]
+			if u.Attempts != 2 || string(u.Note) != string(before.Note) {
 				t.Errorf("got attempt %d, note %q", u.Attempts, u.Note)
 			}
-			mustFail(t, "Done of the first", first.Done(ctx, db, time.Hour, nil), sqljournal.ErrLost)
-			mustFail(t, "Free of the first", first.Free(ctx, db), sqljournal.ErrLost)
-			if err := u.Done(ctx, db, time.Hour, nil); err != nil {
-				return err
-			}
+			mustFail(t, "Done of the first", before.Done(ctx, db, time.Hour, nil), sqljournal.ErrLost)
+			mustFail(t, "Free of the first", before.Free(ctx, db), sqljournal.ErrLost)
+			mustFail(t, "Done", u.Done(ctx, db, time.Hour, nil), nil)
 			mustFail(t, "Done once more", u.Done(ctx, db, time.Hour, nil), sqljournal.ErrLost)
 			return nil
 		})
-		if n != 1 || err != nil {
-			t.Errorf("Sweep again: got %d, %v, want 1", n, err)
+		if n != 2 || err != nil {
+			t.Errorf("Sweep again: got %d, %v, want 2", n, err)
 		}
 		if _, err := j.Sweep(t.Context(), 0, 0, nil); err == nil {
 			t.Error("a lease of 0 is taken")
@@ -109,63 +103,32 @@ func TestSweepAgain(t *testing.T) {
 	})
 }
 
-// fault: the leases of a sweep end before the sweep does. Expected: it hands out each row once all the same.
-func TestSweepHandsOutEachRowOnce(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		j, db := modes["intent"](d, t), d.Open(t)
-		unfinishedRows(t, d, db, 3)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		handed := map[string]bool{}
-		n, err := j.Sweep(ctx, 0, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
-			if handed[u.Key] {
-				t.Error("a row is handed out again")
-				cancel() // or it would never end
-			}
-			handed[u.Key] = true
-			eventually(t, "the end of the lease", func() bool {
-				i, err := j.Inspect(t.Context(), u.Key)
-				return err == nil && i.Left < 0
-			})
-			return nil
-		})
-		if n != 3 || err != nil {
-			t.Errorf("Sweep: got %d, %v, want 3", n, err)
-		}
-	})
-}
-
-// Sixteen sweepers hand out each of a thousand rows once.
+// Eight sweepers hand out each of two hundred rows once.
 func TestManySweepers(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		const rows, sweepers = 1000, 16
+		const rows, sweepers = 200, 8
 		j, db := modes["intent"](d, t), d.Open(t)
 		unfinishedRows(t, d, db, rows)
 		var mu sync.Mutex
 		handed := map[string]int{}
-		var total int
-		var running sync.WaitGroup
+		var sweeping sync.WaitGroup
 		for range sweepers {
-			running.Go(func() {
-				n, err := j.Sweep(t.Context(), 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
+			sweeping.Go(func() {
+				_, err := j.Sweep(t.Context(), 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
 					mu.Lock()
 					defer mu.Unlock()
-					handed[u.Key]++
+					if handed[u.Key]++; handed[u.Key] > 1 {
+						t.Errorf("%s is handed out again", u.Key)
+					}
 					return nil
 				})
-				if err != nil {
-					t.Errorf("Sweep: %v", err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				total += n
+				mustFail(t, "Sweep", err, nil)
 			})
 		}
-		running.Wait()
-		if total != rows || len(handed) != rows {
-			t.Errorf("handed out %d rows, %d times; want %d, each once", len(handed), total, rows)
+		sweeping.Wait()
+		if len(handed) != rows {
+			t.Errorf("handed out %d rows, want %d", len(handed), rows)
 		}
 	})
 }
@@ -173,107 +136,86 @@ func TestManySweepers(t *testing.T) {
 // A row whose run has its transaction open is left out, and that transaction commits.
 func TestSweepSkipsAnOpenTransaction(t *testing.T) {
 	t.Parallel()
-	dbtest.EachServer(t, testSweepSkipsAnOpenTransaction)
-}
-
-func testSweepSkipsAnOpenTransaction(t *testing.T, d dbtest.Database) {
-	j, db := modes["intent"](d, t), withEffects(t, d)
-	run := begin(t, j, newRun(time.Microsecond))
-	awaitState(t, j, run.Key, journal.Unfinished)
-	other := unfinishedRows(t, d, db, 1)[0]
-	handed := ""
-	sweep := func() {
-		soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		n, err := j.Sweep(soon, 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
-			handed += u.Key
-			return nil
-		})
-		if n != 1 || err != nil || handed != other.Key {
-			t.Errorf("Sweep: got %d, %v, %q, want only %q", n, err, handed, other.Key)
-		}
-	}
-	_, ctx := protected(j, run, "response")
-	err := j.Around(ctx, func(complete func(sqljournal.Execer) error) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
+	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
+		s := newScene(t, d, "intent")
+		expireLimit(t, d, s.db, s.run)
+		other := unfinishedRows(t, d, s.db, 1)[0]
+		s.mustBeCommitted(aroundSQL(s, func(err error) error {
+			mustSweep(t, s.j, 1, func(_ context.Context, u sqljournal.Unfinished) error {
+				if u.Key != other.Key {
+					t.Errorf("handed out %q, want %q", u.Key, other.Key)
+				}
+				return nil
+			})
 			return err
-		}
-		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
-		if err := errors.Join(take(tx, run), complete(tx)); err != nil {
-			return err
-		}
-		sweep()
-		return tx.Commit()
+		}))
 	})
-	if err != nil {
-		t.Errorf("Around: %v", err)
-	}
-	mustHaveEffects(t, db, run, 1)
-	mustLook(t, j, run.Key, journal.Done, "response")
 }
 
 func TestNote(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		j, db := modes["intent"](d, t), d.Open(t)
-		run := begin(t, j, newRun(time.Hour))
-		_, ctx := protected(j, run, "response")
+		s := newScene(t, d, "intent")
 		for _, note := range []string{"draft", "order 7", "order 8", "order 8"} {
-			if err := j.Note(ctx, []byte(note)); err != nil {
-				t.Fatalf("Note: %v", err)
-			}
+			mustFail(t, "Note", s.j.Note(s.ctx, []byte(note)), nil)
 		}
-		if err := j.Note(ctx, make([]byte, sqljournal.MaxNote+1)); err == nil {
+		if err := s.j.Note(s.ctx, make([]byte, sqljournal.MaxNote+1)); err == nil {
 			t.Error("a note that is too long is taken")
 		}
-		mustLook(t, j, run.Key, journal.Running, "") // with the middleware's own note
-		expireLimit(t, d, db, run)
-		_, err := j.Sweep(t.Context(), 0, time.Hour, func(_ context.Context, u sqljournal.Unfinished) error {
+		mustLook(t, s.j, s.run.Key, journal.Running, "") // with the middleware's own note
+		expireLimit(t, d, s.db, s.run)
+		mustSweep(t, s.j, 1, func(_ context.Context, u sqljournal.Unfinished) error {
 			if string(u.Note) != "order 8" {
 				t.Errorf("got the note %q", u.Note)
 			}
 			return nil
 		})
-		if err != nil {
-			t.Error(err)
-		}
-		mustFail(t, "after its row was handed out", j.Note(ctx, []byte("late")), sqljournal.ErrLost)
-		_, err = j.End(t.Context(), run, []byte("late"), time.Hour)
-		mustFail(t, "End after that", err, journal.ErrHandedOut)
+		mustFail(t, "after its row was handed out", s.j.Note(s.ctx, []byte("late")), sqljournal.ErrLost)
+		mustFail(t, "outside of a run", s.j.Note(t.Context(), []byte("order 9")), nil)
 
-		other := modes["transactional"](d, t)
-		_, ctx = protected(j, begin(t, other, newRun(time.Hour)), "response")
-		if err := other.Note(ctx, []byte("order 9")); err == nil {
+		other := newScene(t, d, "transactional")
+		if err := other.j.Note(other.ctx, []byte("order 9")); err == nil {
 			t.Error("a transactional run takes a note")
 		}
-		if err := j.Note(t.Context(), []byte("order 10")); err != nil {
-			t.Errorf("outside of a run: %v", err)
+	})
+}
+
+func FuzzSplitNote(f *testing.F) {
+	for _, note := range [][]byte{nil, {0}, {1}, {1, 'a'}, {1, 'a', 'b'}, {0x80}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}} {
+		f.Add(note)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		middlewares, handlers, err := sqljournal.SplitNote(b)
+		if err != nil {
+			return
+		}
+		m, h, err := sqljournal.SplitNote(sqljournal.JoinNote(middlewares, handlers))
+		if err != nil || !slices.Equal(m, middlewares) || !slices.Equal(h, handlers) {
+			t.Errorf("%q: got %q and %q, %v, want %q and %q", b, m, h, err, middlewares, handlers)
 		}
 	})
 }
 
-// fault: the database does not answer Note. The error says so, and the run goes on.
-func TestNoteIsLost(t *testing.T) {
+// A row whose note is damaged is handed out, and does not tell whose request it is. What a sweep stores in it has a fingerprint
+// that no door can read, so that nobody gets it.
+func TestSweptRowWithADamagedNote(t *testing.T) {
 	t.Parallel()
-	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
-		f := newFaulty(t, d, "intent")
-		lost := f.proxy.CutBefore(dbtest.Statement("update onceguard_journal set note"))
-		if err := f.j.Note(f.ctx, []byte("order 7")); err == nil || errors.Is(err, journal.ErrAnswered) {
-			t.Errorf("Note: got error %v, want the connection's", err)
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for _, note := range []string{"null", "''", "'z'"} {
+			j, db := modes["intent"](d, t), d.Open(t)
+			run := unfinishedRows(t, d, db, 1)[0]
+			mustExec(t, db, "update onceguard_journal set note = "+note+" where state = 1")
+			n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
+				return u.Done(ctx, db, time.Hour, []byte("found out"))
+			})
+			if n != 1 || err == nil {
+				t.Errorf("Sweep: %d, %v, want one row, and that its note is damaged", n, err)
+			}
+			if e, err := j.Look(t.Context(), run.Key); err != nil || string(e.Note) != "\x00" || string(e.Record) != "found out" {
+				t.Errorf("%+v, %v, want a fingerprint that cannot be read", e, err)
+			}
 		}
-		lost.Wait(t)
-		if err := f.j.Note(f.ctx, []byte("order 7")); err != nil {
-			t.Errorf("Note again: %v", err)
-		}
-		f.mustBeCommitted(t, f.pay())
 	})
-}
-
-// expireLimit lets a run's limit be over.
-func expireLimit(t testing.TB, d dbtest.Database, db *sql.DB, run journal.Run) {
-	t.Helper()
-	mustExec(t, db, "update onceguard_journal set until = "+d.Now()+" - "+d.Interval(time.Minute)+" where onceguard_journal.key = '"+run.Key+"'")
 }
 
 func TestExpire(t *testing.T) {
@@ -286,25 +228,176 @@ func TestExpire(t *testing.T) {
 			expired[i] = fmt.Sprintf("('%s:{0000}old%d', '%s', 2, null, null, %s, null, %s, 0, null, null)", namespace, i, uuid.NewString(), past, past)
 		}
 		mustExec(t, db, "insert into onceguard_journal values "+strings.Join(expired, ", "))
-		living := []standing{ownBegun, othersUnfished, othersDone}
-		runs := make([]journal.Run, len(living))
-		for i, s := range living {
-			runs[i] = newRun(time.Hour)
-			s.put(t, d, db, runs[i])
+		for _, s := range []standing{ownBegun, othersUnfished, othersDone} {
+			s.put(t, d, db, newRun(time.Hour))
 		}
-		if n, err := j.Expire(t.Context()); n != 2500 || err != nil {
-			t.Errorf("Expire: got %d, %v, want 2500", n, err)
+		for _, want := range []int64{2500, 0} {
+			if n, err := j.Expire(t.Context()); n != want || err != nil {
+				t.Errorf("Expire: got %d, %v, want %d", n, err, want)
+			}
 		}
-		var left int
-		if err := db.QueryRow("select count(*) from onceguard_journal").Scan(&left); err != nil || left != len(living) {
-			t.Errorf("%d rows are left, %v, want %d", left, err, len(living))
-		}
-		if n, err := j.Expire(t.Context()); n != 0 || err != nil {
-			t.Errorf("Expire again: got %d, %v, want 0", n, err)
-		}
+		mustCount(t, db, 3, "onceguard_journal")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, err := j.Expire(ctx)
 		mustFail(t, "without time", err, context.Canceled)
+	})
+}
+
+// handedOut is a row of an intent journal that a sweep has.
+type handedOut struct {
+	*testing.T
+	j   *sqljournal.Journal
+	db  *sql.DB
+	run journal.Run
+	u   sqljournal.Unfinished
+}
+
+func handOut(t *testing.T, d dbtest.Database) handedOut {
+	t.Helper()
+	h := handedOut{T: t, j: modes["intent"](d, t), db: d.Open(t)}
+	h.run = unfinishedRows(t, d, h.db, 1)[0]
+	h.run.Intent = true
+	mustSweep(t, h.j, 1, func(_ context.Context, u sqljournal.Unfinished) error {
+		h.u = u
+		return nil
+	})
+	return h
+}
+
+// done calls Done. The outcome is a record, or none.
+func (h *handedOut) done(record string) error {
+	if record == "" {
+		return h.u.Done(h.Context(), h.db, time.Hour, nil)
+	}
+	return h.u.Done(h.Context(), h.db, time.Hour, []byte(record))
+}
+
+// end calls End. The outcome is a record, or none to free the row.
+func (h *handedOut) end(run journal.Run, record string) (journal.Entry, error) {
+	if record == "" {
+		return h.j.End(h.Context(), run, nil, 0)
+	}
+	return h.j.End(h.Context(), run, []byte(record), time.Hour)
+}
+
+// mustEnd calls End, and checks what stands then.
+func (h *handedOut) mustEnd(run journal.Run, record string, state journal.State, stands string) {
+	h.Helper()
+	e, err := h.end(run, record)
+	mustBe(h, "End with "+record, e, err, state, stands)
+	mustLook(h, h.j, run.Key, state, stands)
+}
+
+// A run can neither complete nor free a row that is handed out, nor begin. A row that is then done without a record takes the
+// run's, once, and no other run's. A record that the sweep's function has found out stays, and its row has the run's token and
+// fingerprint. What an operator has found out counts in any case.
+func TestRowThatWasHandedOut(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for name, test := range map[string]func(h *handedOut){
+			"handed out": func(h *handedOut) {
+				for _, record := range []string{"late", ""} {
+					_, err := h.end(h.run, record)
+					mustFail(h, "End", err, journal.ErrHandedOut)
+				}
+				e, err := h.j.Begin(h.Context(), h.run)
+				mustBe(h, "Begin", e, err, journal.Unfinished, "")
+				for _, keep := range []time.Duration{0, -time.Hour} { // the next retry would run
+					if err := h.u.Done(h.Context(), h.db, keep, nil); err == nil {
+						h.Errorf("Done for %v has not failed", keep)
+					}
+				}
+				mustLook(h, h.j, h.run.Key, journal.Unfinished, "")
+			},
+			"done without a record": func(h *handedOut) {
+				mustFail(h, "Done", h.done(""), nil)
+				if e, err := h.j.Look(h.Context(), h.run.Key); err != nil || e.Token != h.run.Token || string(e.Note) != "fingerprint" {
+					h.Errorf("done: %+v, %v, want the run's token and its note", e, err)
+				}
+				h.mustEnd(h.run, "", journal.Done, "")
+				h.mustEnd(retried(h.run), "stranger's", journal.Done, "")
+				h.mustEnd(h.run, "late", journal.Done, "late")
+				h.mustEnd(h.run, "later", journal.Done, "late")
+			},
+			"done with a record": func(h *handedOut) {
+				mustFail(h, "Done", h.done("found out"), nil)
+				h.mustEnd(h.run, "late", journal.Done, "found out")
+				if e, err := h.j.Look(h.Context(), h.run.Key); err != nil || e.Token != h.run.Token || string(e.Note) != "fingerprint" {
+					h.Errorf("done: %+v, %v, want the run's token and its note", e, err)
+				}
+			},
+			"free": func(h *handedOut) {
+				mustFail(h, "Free", h.u.Free(h.Context(), h.db), nil)
+				h.mustEnd(h.run, "late", journal.Absent, "")
+			},
+			"resolved, responded":        func(h *handedOut) { h.mustResolve("said", journal.Done) },
+			"resolved, nothing happened": func(h *handedOut) { h.mustResolve("", journal.Absent) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				h := handOut(t, d)
+				h.T = t
+				test(&h)
+			})
+		}
+	})
+}
+
+// mustResolve resolves the row, whose sweep then fails.
+func (h *handedOut) mustResolve(record string, state journal.State) {
+	h.Helper()
+	h.run.Resolved = true
+	h.mustEnd(h.run, record, state, record)
+	mustFail(h, "Done", h.done(""), sqljournal.ErrLost)
+	mustFail(h, "Free", h.u.Free(h.Context(), h.db), sqljournal.ErrLost)
+	mustLook(h, h.j, h.run.Key, state, record)
+}
+
+// The function of a sweep, the late run and an operator end the same row at the same time. One of their outcomes stands, and
+// only that one was told that it does.
+func TestOneOfThemEndsTheRow(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		for range 20 {
+			h := handOut(t, d)
+			operator := h.run
+			operator.Resolved = true
+			end := func(run journal.Run, record string) func() (string, error) {
+				return func() (string, error) {
+					e, err := h.end(run, record)
+					return string(e.Record), err
+				}
+			}
+			var mu sync.Mutex
+			told := map[string]string{} // what each was told to stand
+			var ending sync.WaitGroup
+			for name, end := range map[string]func() (string, error){
+				"sweep":    func() (string, error) { return "sweep", h.done("sweep") },
+				"run":      end(h.run, "run"),
+				"operator": end(operator, "operator"),
+			} {
+				ending.Go(func() {
+					record, err := end()
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						told[name] = record
+					case !errors.Is(err, sqljournal.ErrLost) && !errors.Is(err, journal.ErrHandedOut):
+						t.Errorf("%s: %v", name, err)
+					}
+				})
+			}
+			ending.Wait()
+			e, err := h.j.Look(t.Context(), h.run.Key)
+			if err != nil || e.State != journal.Done || e.Token != h.run.Token || told[string(e.Record)] != string(e.Record) {
+				t.Errorf("%v %q stands, %v; they were told %q", e.State, e.Record, err, told)
+			}
+			for name, record := range told {
+				if record != string(e.Record) {
+					t.Errorf("%s was told that %q stands, and %q does", name, record, e.Record)
+				}
+			}
+		}
 	})
 }

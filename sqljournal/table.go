@@ -23,11 +23,8 @@ func (t *table) lookRow(ctx context.Context, key string) (r row, err error) {
 	return r, err
 }
 
-// removeExpired deletes the row of key if it has expired, for statements that would not replace it.
+// removeExpired deletes the row of key if it has expired. No statement replaces a row.
 func (t *table) removeExpired(ctx context.Context, key string) error {
-	if t.dialect.removeExpired == "" {
-		return nil
-	}
 	_, err := t.dialect.exec(ctx, t.db, t.dialect.removeExpired, key)
 	return err
 }

@@ -7,116 +7,145 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
 )
 
-// withEffects returns a pool of connections to a database with a table for the effects of handlers.
-func withEffects(t testing.TB, d dbtest.Database) *sql.DB {
-	t.Helper()
-	db := d.Open(t)
-	mustExec(t, db, "create table effects (id text not null)")
-	return db
-}
-
-// take takes effect.
-func take(tx *sql.Tx, run journal.Run) error {
-	_, err := tx.Exec("insert into effects (id) values ('" + run.Key + "')")
-	return err
-}
-
-func mustHaveEffects(t testing.TB, db *sql.DB, run journal.Run, want int) {
-	t.Helper()
-	var got int
-	if err := db.QueryRow("select count(*) from effects where id = '" + run.Key + "'").Scan(&got); err != nil {
-		t.Fatal(err)
-	}
-	if got != want {
-		t.Errorf("got %d effects, want %d", got, want)
-	}
-}
-
-// mustStand checks that nothing of a run is committed, and that the key is as the run's Begin has left it.
-func mustStand(t testing.TB, j *sqljournal.Journal, db *sql.DB, run journal.Run) {
-	t.Helper()
-	mustHaveEffects(t, db, run, 0)
-	state := journal.Absent
-	if run.Intent {
-		state = journal.Running
-	}
-	mustLook(t, j, run.Key, state, "")
-}
+var errHandler = errors.New("the handler's")
 
 func TestInTx(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		db := withEffects(t, d)
-		for mode, open := range modes {
-			t.Run(mode, func(t *testing.T) {
-				j := open(d, t)
-				run := begin(t, j, newRun(time.Hour))
-				x, ctx := protected(j, run, "response")
-
-				broken := errors.New("the handler has failed")
-				err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return errors.Join(take(tx, run), broken) })
-				mustFail(t, "a handler that fails", err, broken)
-				mustStand(t, j, db, run)
-
-				x.record = nil
-				err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-				mustFail(t, "a handler without a response", err, journal.ErrNoResponse)
-				mustStand(t, j, db, run)
-
-				mustPanic(t, "out of order", func() {
-					_ = j.InTx(ctx, nil, func(tx *sql.Tx) error {
-						if err := take(tx, run); err != nil {
-							return err
-						}
-						panic("out of order")
-					})
-				})
-				mustStand(t, j, db, run)
-
-				x.record = []byte("response")
-				if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
-					t.Errorf("after failures: %v", err)
-				}
-				mustHaveEffects(t, db, run, 1)
-				mustLook(t, j, run.Key, journal.Done, "response")
-
-				err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-				mustFail(t, "once more", err, journal.ErrTwice)
-				mustHaveEffects(t, db, run, 1)
-
-				e, err := j.Begin(t.Context(), retried(run))
-				mustBe(t, "Begin of a retry", e, err, journal.Done, "response")
-			})
-		}
+	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		s := newScene(t, d, mode)
+		mustFail(t, "a handler that fails", s.inTx(func(*sql.Tx) error { return errHandler }), errHandler)
+		s.mustStand()
+		s.x.record = nil
+		mustFail(t, "a handler without a response", s.pay(), journal.ErrNoResponse)
+		s.mustStand()
+		mustPanic(t, "out of order", func() { _ = s.inTx(func(*sql.Tx) error { panic("out of order") }) })
+		s.mustStand()
+		s.x.record = []byte("response")
+		s.mustBeCommitted(s.pay())
+		mustFail(t, "once more", s.pay(), journal.ErrTwice)
+		mustHaveEffects(t, s.db, s.run, 1)
+		e, err := s.j.Begin(t.Context(), retried(s.run))
+		mustBe(t, "Begin of a retry", e, err, journal.Done, "response")
 	})
 }
 
 func TestInTxUnprotected(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		db, run := withEffects(t, d), newRun(time.Hour)
-		j := sqljournal.Transactional(d.Open(t), namespace, d.Options()...)
-		broken := errors.New("the handler has failed")
-		err := j.InTx(t.Context(), nil, func(tx *sql.Tx) error { return errors.Join(take(tx, run), broken) })
-		mustFail(t, "a handler that fails", err, broken)
-		mustHaveEffects(t, db, run, 0)
-		if err := j.InTx(t.Context(), nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
-			t.Error(err)
-		}
-		mustHaveEffects(t, db, run, 1)
-		mustLook(t, j, run.Key, journal.Absent, "")
-		err = j.InTx(t.Context(), &sql.TxOptions{ReadOnly: true}, func(tx *sql.Tx) error {
+		s := newScene(t, d, "transactional")
+		s.ctx = t.Context()
+		mustFail(t, "a handler that fails", s.inTx(func(*sql.Tx) error { return errHandler }), errHandler)
+		mustHaveEffects(t, s.db, s.run, 0)
+		mustFail(t, "InTx", s.pay(), nil)
+		mustHaveEffects(t, s.db, s.run, 1)
+		mustLook(t, s.j, s.run.Key, journal.Absent, "")
+		err := s.j.InTx(t.Context(), &sql.TxOptions{ReadOnly: true}, func(tx *sql.Tx) error {
 			var n int
 			return tx.QueryRow("select count(*) from effects").Scan(&n)
 		})
+		mustFail(t, "a transaction that only reads", err, nil)
+	})
+}
+
+// around runs a transaction that is not the journal's. After complete it calls after with the error, and commits unless that
+// returns one.
+type around func(s *scene, after func(error) error) error
+
+func aroundSQL(s *scene, after func(error) error) error {
+	return s.j.Around(s.ctx, func(complete func(sqljournal.Execer) error) error {
+		tx, err := s.db.BeginTx(s.ctx, nil)
 		if err != nil {
-			t.Errorf("a transaction that only reads: %v", err)
+			return err
 		}
+		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+		if err := errors.Join(take(tx, s.run), after(complete(tx))); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+}
+
+func aroundPgx(s *scene, after func(error) error) error {
+	conn, err := pgx.Connect(s.ctx, s.d.URL())
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.Background())
+	return s.j.Around(s.ctx, func(complete func(sqljournal.Execer) error) error {
+		return pgx.BeginFunc(s.ctx, conn, func(tx pgx.Tx) error {
+			return errors.Join(take(sqljournal.Pgx(tx), s.run), after(complete(sqljournal.Pgx(tx))))
+		})
+	})
+}
+
+func TestAround(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		all := []around{aroundSQL}
+		if d.Kind() == dbtest.KindPostgreSQL {
+			all = append(all, aroundPgx)
+		}
+		commit := func(err error) error { return err }
+		for _, around := range all {
+			s := newScene(t, d, mode)
+			mustFail(t, "code that fails after complete", around(s, func(error) error { return errHandler }), errHandler)
+			s.mustStand()
+			s.x.record = nil
+			mustFail(t, "without a response", around(s, commit), journal.ErrNoResponse)
+			s.mustStand()
+			s.x.record = []byte("response")
+			s.mustBeCommitted(around(s, commit))
+			mustFail(t, "once more", around(s, commit), journal.ErrTwice)
+
+			loser := retried(s.run)
+			loser.Intent = s.run.Intent
+			s.run = loser
+			s.x, s.ctx = protected(s.j, loser, "the loser's")
+			mustFail(t, "the loser", around(s, commit), journal.ErrAnswered)
+			if string(s.x.answer) != "response" {
+				t.Errorf("the loser is answered with %q", s.x.answer)
+			}
+			mustHaveEffects(t, s.db, s.run, 1)
+			s.ctx = t.Context()
+			mustFail(t, "unprotected", around(s, commit), nil)
+		}
+	})
+}
+
+// The function of Around may call complete never, with an error that it ignores, or once more after a transaction that it has
+// rolled back.
+func TestAroundCallsComplete(t *testing.T) {
+	t.Parallel()
+	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		s := newScene(t, d, mode)
+		err := s.j.Around(s.ctx, func(func(sqljournal.Execer) error) error { return nil })
+		mustFail(t, "never", err, journal.ErrUncommitted)
+		s.x.record = nil
+		err = s.j.Around(s.ctx, func(complete func(sqljournal.Execer) error) error {
+			_ = complete(nil)
+			return nil
+		})
+		mustFail(t, "with an error that it ignores", err, journal.ErrNoResponse)
+		s.x.record = []byte("response")
+		s.mustBeCommitted(s.j.Around(s.ctx, func(complete func(sqljournal.Execer) error) error {
+			for _, end := range []func(*sql.Tx) error{(*sql.Tx).Rollback, (*sql.Tx).Commit} {
+				tx, err := s.db.BeginTx(s.ctx, nil)
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(take(tx, s.run), complete(tx), end(tx)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
 	})
 }
 
@@ -124,118 +153,76 @@ func TestInTxUnprotected(t *testing.T) {
 func TestLateHandler(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		for _, then := range []string{"held", "done", "free", "free and run again"} {
-			t.Run(then, func(t *testing.T) { testLateHandler(t, d, then) })
+		for then, c := range map[string]struct {
+			sweep func(ctx context.Context, u sqljournal.Unfinished, db *sql.DB) error
+			again bool // a retry has begun
+			want  error
+		}{
+			"held": {func(context.Context, sqljournal.Unfinished, *sql.DB) error { return nil }, false, journal.ErrAnswered},
+			"done": {func(ctx context.Context, u sqljournal.Unfinished, db *sql.DB) error {
+				return u.Done(ctx, db, time.Hour, nil)
+			}, false, journal.ErrAnswered},
+			"free":               {func(ctx context.Context, u sqljournal.Unfinished, db *sql.DB) error { return u.Free(ctx, db) }, false, sqljournal.ErrLost},
+			"free and run again": {func(ctx context.Context, u sqljournal.Unfinished, db *sql.DB) error { return u.Free(ctx, db) }, true, journal.ErrAnswered},
+		} {
+			t.Run(then, func(t *testing.T) {
+				s := newScene(t, d, "intent")
+				expireLimit(t, d, s.db, s.run)
+				mustSweep(t, s.j, 1, func(ctx context.Context, u sqljournal.Unfinished) error { return c.sweep(ctx, u, s.db) })
+				late, ctx := s.x, s.ctx
+				if c.again {
+					s.begin(retried(s.run))
+				}
+				err := s.j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, s.run) })
+				mustFail(t, "the late handler", err, c.want)
+				mustHaveEffects(t, s.db, s.run, 0)
+				if late.unknown {
+					t.Error("it is said not to be known what happened")
+				}
+				if c.again {
+					s.mustBeCommitted(s.pay())
+				}
+			})
 		}
 	})
 }
 
-func testLateHandler(t *testing.T, d dbtest.Database, then string) {
-	j, db := modes["intent"](d, t), d.Open(t)
-	mustExec(t, db, "drop table if exists effects")
-	mustExec(t, db, "create table effects (id text not null)")
-	run := begin(t, j, newRun(time.Microsecond))
-	awaitState(t, j, run.Key, journal.Unfinished)
-	n, err := j.Sweep(t.Context(), 0, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
-		switch then {
-		case "done":
-			return u.Done(ctx, db, time.Hour, nil)
-		case "free", "free and run again":
-			return u.Free(ctx, db)
-		}
-		return nil
-	})
-	if n != 1 || err != nil {
-		t.Fatalf("Sweep: got %d, %v", n, err)
-	}
-	again := retried(run)
-	again.Limit = time.Hour
-	if then == "free and run again" {
-		again = begin(t, j, again)
-	}
-
-	x, ctx := protected(j, run, "late")
-	err = j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
-	want := journal.ErrAnswered
-	if then == "free" {
-		want = sqljournal.ErrLost
-	}
-	mustFail(t, "the late handler", err, want)
-	mustHaveEffects(t, db, run, 0)
-	if x.unknown {
-		t.Error("it is said not to be known what happened")
-	}
-	if then == "free and run again" {
-		_, ctx := protected(j, again, "again")
-		if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
-			t.Errorf("the second run: %v", err)
-		}
-		mustLook(t, j, run.Key, journal.Done, "again")
-	}
-}
-
-// A key whose response has expired is used again: the run's record replaces it.
+// A key whose response has expired is used again. A row that was stored and has expired since Begin keeps a transaction from
+// being committed, and the next run replaces it.
 func TestExpiredRowIsReplaced(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		db := withEffects(t, d)
-		for mode, open := range modes {
-			for _, expired := range []standing{othersExpired, ownExpired} {
-				t.Run(mode+"/"+string(expired), func(t *testing.T) {
-					j, run := open(d, t), newRun(time.Hour)
-					expired.put(t, d, db, run)
-					run = begin(t, j, run)
-					_, ctx := protected(j, run, "new")
-					if err := j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }); err != nil {
-						t.Fatalf("InTx: %v", err)
-					}
-					mustHaveEffects(t, db, run, 1)
-					mustLook(t, j, run.Key, journal.Done, "new")
-				})
-			}
+	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		for _, expired := range []standing{othersExpired, ownExpired} {
+			s := newScene(t, d, mode)
+			run := newRun(time.Hour)
+			expired.put(t, d, s.db, run)
+			s.begin(run)
+			s.mustBeCommitted(s.pay())
 		}
-	})
-}
-
-// A row that was stored and has expired since Begin keeps a transaction from being committed. The next run replaces it.
-func TestRowExpiresDuringTheRun(t *testing.T) {
-	t.Parallel()
-	dbtest.EachServer(t, func(t *testing.T, d dbtest.Database) {
-		j, db := modes["transactional"](d, t), withEffects(t, d)
-		run := begin(t, j, newRun(time.Hour))
-		othersExpired.put(t, d, db, run)
-		pay := func() error {
-			_, ctx := protected(j, run, "new")
-			return j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) })
+		if mode == "intent" {
+			return // its own row stands meanwhile
 		}
-		mustFail(t, "InTx", pay(), sqljournal.ErrLost)
-		mustStand(t, j, db, run)
-		run = begin(t, j, retried(run))
-		if err := pay(); err != nil {
-			t.Errorf("the next run: %v", err)
-		}
-		mustHaveEffects(t, db, run, 1)
+		s := newScene(t, d, mode)
+		othersExpired.put(t, d, s.db, s.run)
+		mustFail(t, "InTx", s.pay(), sqljournal.ErrLost)
+		s.mustStand()
+		s.begin(retried(s.run))
+		s.mustBeCommitted(s.pay())
 	})
 }
 
 // A run of another journal is refused before anything happens.
 func TestOtherJournal(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		db := withEffects(t, d)
-		for mode, open := range modes {
-			t.Run(mode, func(t *testing.T) {
-				j := open(d, t)
-				run := begin(t, j, newRun(time.Hour))
-				_, ctx := protected(sqljournal.Intent(db, namespace, d.Options()...), run, "response")
-				mustFail(t, "InTx", j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, run) }), sqljournal.ErrOtherJournal)
-				mustFail(t, "Around", j.Around(ctx, func(func(sqljournal.Execer) error) error {
-					t.Error("Around has called its function")
-					return nil
-				}), sqljournal.ErrOtherJournal)
-				mustFail(t, "Note", j.Note(ctx, nil), sqljournal.ErrOtherJournal)
-				mustStand(t, j, db, run)
-			})
-		}
+	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		s := newScene(t, d, mode)
+		_, s.ctx = protected(sqljournal.Intent(s.db, namespace, d.Options()...), s.run, "response")
+		mustFail(t, "InTx", s.pay(), sqljournal.ErrOtherJournal)
+		mustFail(t, "Around", s.j.Around(s.ctx, func(func(sqljournal.Execer) error) error {
+			t.Error("Around has called its function")
+			return nil
+		}), sqljournal.ErrOtherJournal)
+		mustFail(t, "Note", s.j.Note(s.ctx, nil), sqljournal.ErrOtherJournal)
+		s.mustStand()
 	})
 }

@@ -23,6 +23,7 @@ type Run struct {
 	ctx       runContext
 	product   Product
 	completed time.Time // when the operation ended
+	concludes bool      // Conclude was called
 }
 
 // protection is what decides about the key of a run.
@@ -106,7 +107,7 @@ func (r *Run) CutOff() (expired error) {
 // run's own product: another has the key, or it is not known whether one has, or whether the transaction was committed.
 //
 // From now on the lease is renewed until the key is settled. If Conclude does not return, because a journal or a product
-// panics, the lease runs out, and Conclude may be called again.
+// panics, the lease runs out. Conclude may then be called again, which does not renew it.
 func (r *Run) Conclude(end Ending) Result {
 	concluded := false
 	defer func() {
@@ -114,7 +115,10 @@ func (r *Run) Conclude(end Ending) Result {
 			r.leave()
 		}
 	}()
-	r.renewUntil(time.Time{})
+	if !r.concludes {
+		r.concludes = true
+		r.renewUntil(time.Time{})
+	}
 	result := r.protection.conclude(r, end)
 	concluded = true
 	result.Err = errors.Join(result.Err, r.claimErr)

@@ -2,7 +2,9 @@ package sqljournal_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -55,7 +57,6 @@ type fakeExecution struct {
 	committed bool
 	answer    []byte // another's record, after ErrAnswered; nil if there was none or it is not known
 	unknown   bool   // commit-unknown
-	asked     int    // how often it has asked for the truth
 }
 
 // protected returns a run of a handler that was begun in j, and its context.
@@ -87,7 +88,6 @@ func (x *fakeExecution) Transact(
 		x.committed = true
 		return nil
 	}
-	x.asked++
 	e, unknown := truth(x.run, sealed)
 	switch {
 	case unknown != nil:
@@ -196,3 +196,171 @@ func eventually(t testing.TB, what string, done func() bool) {
 		}
 	}
 }
+
+func mustPanic(t *testing.T, want string, f func()) {
+	t.Helper()
+	defer func() {
+		if got := recover(); got != want {
+			t.Errorf("got the panic %v, want %q", got, want)
+		}
+	}()
+	f()
+}
+
+func mustExec(t testing.TB, e execer, statement string, args ...any) {
+	t.Helper()
+	if _, err := e.ExecContext(context.Background(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+type execer = sqljournal.Execer
+
+func exec(e execer, statement string) error {
+	_, err := e.ExecContext(context.Background(), statement)
+	return err
+}
+
+// withEffects returns a pool of connections to a database with a table for the effects of handlers.
+func withEffects(t testing.TB, d dbtest.Database) *sql.DB {
+	t.Helper()
+	db := d.Open(t)
+	mustExec(t, db, "create table if not exists effects (id text not null)")
+	return db
+}
+
+// take takes effect.
+func take(e execer, run journal.Run) error {
+	return exec(e, "insert into effects (id) values ('"+run.Key+"')")
+}
+
+func mustHaveEffects(t testing.TB, db *sql.DB, run journal.Run, want int) {
+	t.Helper()
+	mustCount(t, db, want, "effects where id = '"+run.Key+"'")
+}
+
+// mustCount checks how many rows there are.
+func mustCount(t testing.TB, db *sql.DB, want int, rows string) {
+	t.Helper()
+	var got int
+	if err := db.QueryRow("select count(*) from " + rows).Scan(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got != want {
+		t.Errorf("got %d of %s, want %d", got, rows, want)
+	}
+}
+
+// scene is a run that has begun in a journal, behind a proxy if its database has a server.
+type scene struct {
+	*testing.T
+	d     dbtest.Database
+	db    *sql.DB // past the proxy
+	proxy *dbtest.Proxy
+	j     *sqljournal.Journal
+	run   journal.Run
+	x     *fakeExecution
+	ctx   context.Context
+}
+
+func newScene(t *testing.T, d dbtest.Database, mode string, opts ...dbtest.Setting) *scene {
+	t.Helper()
+	s := &scene{T: t, d: d, db: withEffects(t, d)}
+	if d.Server() != nil {
+		s.proxy = dbtest.NewProxy(t, d.Server())
+		opts = append(opts, dbtest.Through(s.proxy))
+	}
+	s.j = modes[mode](d, t, opts...)
+	s.begin(newRun(time.Hour))
+	return s
+}
+
+// begin begins another run.
+func (s *scene) begin(run journal.Run) {
+	s.Helper()
+	s.run = begin(s, s.j, run)
+	s.x, s.ctx = protected(s.j, s.run, "response")
+}
+
+// inTx runs f in the handler's transaction, after its effect.
+func (s *scene) inTx(f func(*sql.Tx) error) error {
+	return s.j.InTx(s.ctx, nil, func(tx *sql.Tx) error { return errors.Join(take(tx, s.run), f(tx)) })
+}
+
+// pay runs the handler's transaction.
+func (s *scene) pay() error { return s.inTx(func(*sql.Tx) error { return nil }) }
+
+// mustBeCommitted checks that InTx has succeeded, and rightly so.
+func (s *scene) mustBeCommitted(err error) {
+	s.Helper()
+	mustFail(s, "InTx", err, nil)
+	mustHaveEffects(s, s.db, s.run, 1)
+	mustLook(s, s.j, s.run.Key, journal.Done, string(s.x.record))
+}
+
+// mustStand checks that nothing of the run is committed, and that the key is as its Begin has left it.
+func (s *scene) mustStand() {
+	s.Helper()
+	mustHaveEffects(s, s.db, s.run, 0)
+	state := journal.Absent
+	if s.run.Intent {
+		state = journal.Running
+	}
+	mustLook(s, s.j, s.run.Key, state, "")
+}
+
+// mustHaveFailed checks that InTx has failed, and that the handler may try again.
+func (s *scene) mustHaveFailed(err error) {
+	s.Helper()
+	if err == nil || errors.Is(err, journal.ErrAnswered) {
+		s.Errorf("InTx: got %v, want its error", err)
+	}
+	s.mustStand()
+}
+
+// mustBeUnknown checks that InTx does not know whether it has committed.
+func (s *scene) mustBeUnknown(err error) {
+	s.Helper()
+	mustFail(s, "InTx", err, journal.ErrAnswered)
+	if !s.x.unknown {
+		s.Error("it is said to be known what happened")
+	}
+}
+
+// mustRefuseRetries checks that no retry of an ended transaction runs.
+func (s *scene) mustRefuseRetries() {
+	s.Helper()
+	e, err := s.j.Begin(s.Context(), retried(s.run))
+	want := map[bool]journal.State{true: journal.Running, false: journal.Unfinished}[s.run.Intent]
+	if err != nil || e.State != want {
+		s.Errorf("a retry gets %v, %v, want %v", e.State, err, want)
+	}
+}
+
+// unfinishedRows inserts rows whose limit is over for longer the lower their number is.
+func unfinishedRows(t testing.TB, d dbtest.Database, db *sql.DB, n int) []journal.Run {
+	t.Helper()
+	runs := make([]journal.Run, n)
+	for i := range runs {
+		runs[i] = newRun(time.Hour)
+		note := sqljournal.JoinNote(runs[i].Note, fmt.Append(nil, "order ", i))
+		insertRow(t, d, db, runs[i].Key, runs[i].Token, 1, note, nil, -time.Hour+time.Duration(i)*time.Second)
+	}
+	return runs
+}
+
+// expireLimit lets a run's limit be over.
+func expireLimit(t testing.TB, d dbtest.Database, db *sql.DB, run journal.Run) {
+	t.Helper()
+	mustExec(t, db, "update onceguard_journal set until = "+d.Now()+" - "+d.Interval(time.Minute)+" where onceguard_journal.key = '"+run.Key+"'")
+}
+
+// mustSweep hands out n rows.
+func mustSweep(t testing.TB, j *sqljournal.Journal, n int, f func(context.Context, sqljournal.Unfinished) error) {
+	t.Helper()
+	if got, err := j.Sweep(t.Context(), 0, time.Hour, f); got != n || err != nil {
+		t.Errorf("Sweep: got %d, %v, want %d", got, err, n)
+	}
+}
+
+func leave(context.Context, sqljournal.Unfinished) error { return nil }
