@@ -4,7 +4,7 @@
 //
 // It has no code. This is a protected route of a ServeMux; that of chi is r.With(once).Post("/payments", pay):
 //
-//	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+//	client := redis.NewClient(&redis.Options{Addr: addr})
 //	locker := lock.New(client, "payments-api") // the namespace: one per service
 //	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 //		middleware.WithRequired(),           // a payment without a key is 400

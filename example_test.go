@@ -25,7 +25,7 @@ func Example() {
 	defer server.Close()
 	addr := server.Addr()
 
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: addr})
 	locker := lock.New(client, "payments-api") // the namespace: one per service
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 		middleware.WithRequired(),           // a payment without a key is 400

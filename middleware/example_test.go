@@ -41,7 +41,7 @@ func ExampleIdempotency() {
 	defer server.Close()
 	addr := server.Addr()
 
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: addr})
 	locker := lock.New(client, "payments-api")
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(currentUser)), middleware.WithRequired())
 

@@ -25,7 +25,7 @@ func startServer() (server *miniredis.Miniredis, locker *lock.Locker, stop func(
 	if err := server.Start(); err != nil {
 		panic(err)
 	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	locker = lock.New(client, "payments", lock.WithOpTimeout(20*time.Second))
 	return server, locker, func() {
 		_ = locker.Close(context.Background())
