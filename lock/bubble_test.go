@@ -20,13 +20,13 @@ import (
 
 // bubble is a Redis inside a testing/synctest bubble: miniredis on the bubble's clock, reached through pipes in memory.
 type bubble struct {
-	server *miniredis.Miniredis
-	client *redis.Client
-	direct *redistest.Direct // whose client that is; takes its hooks
-	silent atomic.Bool       // every command is swallowed
-	full   atomic.Bool       // every Settle is
-	deaf   atomic.Bool       // what the server says is
-	lag    atomic.Int64      // how much later every command is carried out, a time.Duration
+	server  *miniredis.Miniredis
+	client  *redis.Client
+	direct  *redistest.Direct // whose client that is; takes its hooks
+	silent  atomic.Bool       // every command is swallowed
+	full    atomic.Bool       // every Settle is
+	deaf    atomic.Bool       // what the server says is
+	stopped gate              // while it is shut, the server carries out nothing
 
 	mu    sync.Mutex
 	seen  map[string]int // commands, and what scripts call
@@ -55,6 +55,22 @@ func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 	b.direct = redistest.NewDirect(t, o)
 	b.client = b.direct.Client
 	return b
+}
+
+// gate stops those that pass while it is shut.
+type gate struct{ shut atomic.Pointer[chan struct{}] }
+
+func (g *gate) close() {
+	c := make(chan struct{})
+	g.shut.Store(&c)
+}
+
+func (g *gate) open() { close(*g.shut.Swap(nil)) }
+
+func (g *gate) pass() {
+	if shut := g.shut.Load(); shut != nil {
+		<-*shut
+	}
 }
 
 // bubbleConn swallows what the server says while the bubble is deaf, or the connection is mute.
@@ -129,7 +145,7 @@ func (b *bubble) total() int {
 
 // hook counts commands, and swallows those that it is to swallow.
 func (b *bubble) hook(_ *server.Peer, cmd string, args ...string) bool {
-	time.Sleep(time.Duration(b.lag.Load()))
+	b.stopped.pass()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.seen[strings.ToUpper(cmd)]++

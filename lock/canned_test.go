@@ -2,15 +2,9 @@ package lock_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"net"
-	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/onceguard/onceguard/lock"
 )
 
 // canned is a connection to a server that is not there: what it would say is known before. It neither waits nor
@@ -19,32 +13,6 @@ type canned struct {
 	holds  string // what every key holds; none if empty
 	begun  []byte // of a command
 	unread bytes.Buffer
-}
-
-func cannedOptions(holds string) *redis.Options {
-	return &redis.Options{
-		Addr:     "127.0.0.1:6379", // never dialled; a name would be looked up
-		Protocol: 2, DisableIdentity: true,
-		Dialer: func(context.Context, string, string) (net.Conn, error) { return &canned{holds: holds}, nil },
-	}
-}
-
-func cannedLocker(tb testing.TB, holds string, opts ...func(*redis.Options)) *lock.Locker {
-	o := cannedOptions(holds)
-	for _, opt := range opts {
-		opt(o)
-	}
-	client := redis.NewClient(o)
-	locker := lock.New(client, "bench")
-	tb.Cleanup(func() {
-		if err := locker.Close(context.Background()); err != nil {
-			tb.Error(err)
-		}
-		if err := client.Close(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return locker
 }
 
 // Write answers whole commands, and keeps the beginning of one: a client whose buffer is full writes what it has.
@@ -111,87 +79,3 @@ func (c *canned) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
 func (c *canned) SetDeadline(time.Time) error      { return nil }
 func (c *canned) SetReadDeadline(time.Time) error  { return nil }
 func (c *canned) SetWriteDeadline(time.Time) error { return nil }
-
-// hotPaths are what is done for every request, on a server where every key holds holds.
-var hotPaths = []struct {
-	name, holds string
-	allocs      float64 // at most; two for each command are go-redis's, and three more on a real connection
-	do          func(context.Context, *lock.Locker) error
-}{
-	{"acquire and release", "", 15, func(ctx context.Context, l *lock.Locker) error {
-		lease, _, err := l.TryAcquire(ctx, cannedKey)
-		if err != nil {
-			return err
-		}
-		return lease.Release(ctx)
-	}},
-	{"claim and settle", "", 15, func(ctx context.Context, l *lock.Locker) error {
-		claim, err := l.Claim(ctx, cannedKey, cannedNote, 0)
-		if err != nil {
-			return err
-		}
-		return claim.Lease.Settle(ctx, cannedValue, time.Hour)
-	}},
-	{"claim of a settled key", valueStart + someToken + someTime + string(cannedValue), 9, meetCanned(lock.Settled)},
-	{"claim of a held key", claimStart + someToken + "\x00" + noFence + noHold + someTime + string(cannedNote), 8,
-		meetCanned(lock.Held)},
-}
-
-const cannedKey = "a key as long as those that keyfunc.Standard makes, or a bit longer than most"
-
-var (
-	cannedNote  = bytes.Repeat([]byte("n"), 34)
-	cannedValue = bytes.Repeat([]byte("v"), 1<<10)
-)
-
-func meetCanned(want lock.State) func(context.Context, *lock.Locker) error {
-	return func(ctx context.Context, l *lock.Locker) error {
-		claim, err := l.Claim(ctx, cannedKey, cannedNote, 0)
-		if err == nil && claim.State != want {
-			err = fmt.Errorf("the key is %v, want %v", claim.State, want)
-		}
-		return err
-	}
-}
-
-// A change that needs more allocations should be worth it.
-func TestAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates too")
-	}
-	for _, p := range hotPaths {
-		t.Run(p.name, func(t *testing.T) {
-			locker := cannedLocker(t, p.holds)
-			failed := p.do(context.Background(), locker)
-			if failed != nil {
-				t.Fatal(failed)
-			}
-			got := testing.AllocsPerRun(2000, func() {
-				if err := p.do(context.Background(), locker); err != nil {
-					failed = err
-				}
-			})
-			if failed != nil {
-				t.Fatal(failed)
-			}
-			if got > p.allocs {
-				t.Errorf("%v allocations, want at most %v", got, p.allocs)
-			}
-		})
-	}
-}
-
-// BenchmarkCall measures the client's part of BenchmarkCallers with one caller: the replies are canned.
-func BenchmarkCall(b *testing.B) {
-	for _, p := range hotPaths {
-		b.Run(p.name, func(b *testing.B) {
-			locker := cannedLocker(b, p.holds)
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := p.do(context.Background(), locker); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

@@ -3,7 +3,6 @@ package lock_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -31,61 +30,6 @@ const (
 	claimLength = holdByte + len(noHold) + len(someTime)
 	valueLength = awaitedByte + len(someTime)
 )
-
-// An entry that begins like a claim but is none stays as it is, byte for byte, also under a waiter, which marks claims.
-//
-// fault: a foreign value or type under the key
-func TestWhatIsNoClaimIsNotMarked(t *testing.T) {
-	t.Parallel()
-	claim := claimStart + someToken + "\x00" + noFence + noHold + someTime
-	values := map[string]string{
-		"a claim's start":    claimStart,
-		"a claim's head":     claim[:awaitedByte],
-		"no fence":           claim[:awaitedByte+1],
-		"half a fence":       claim[:awaitedByte+1+8],
-		"no hold":            claim[:holdByte],
-		"half a hold":        claim[:holdByte+4],
-		"no time":            claim[:holdByte+8],
-		"half a time":        claim[:claimLength-1],
-		"letters as a fence": strings.Replace(claim, noFence, "zzzzzzzzzzzzzzzz", 1) + "note",
-		"a sign as a fence":  strings.Replace(claim, noFence, "+000000000000001", 1) + "note",
-		"a blank as a fence": strings.Replace(claim, noFence, "000000000000000 ", 1) + "note",
-		"too long a hold":    claim[:holdByte] + "\xff\xff\xff\xff\xff\xff\xff\xff" + someTime + "note",
-		"a little too long": claim[:holdByte] +
-			string(binary.BigEndian.AppendUint64(nil, uint64(lock.MaxHold.Milliseconds())+1)) + someTime,
-		"another version": "OGc\x02" + claim[len(claimStart):] + "note",
-		"a value's start": valueStart,
-		"half a token":    valueStart + someToken[:8],
-		"half a value":    valueStart + someToken + someTime[:4],
-	}
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t)
-		plain, fenced := newLocker(t, client), newLocker(t, client, lock.WithFencing())
-		for name, value := range values {
-			t.Run(name, func(t *testing.T) {
-				key := plain.StorageKey(name)
-				if err := client.Set(t.Context(), key, value, 0).Err(); err != nil {
-					t.Fatal(err)
-				}
-				for call, do := range map[string]func(*lock.Locker) error{
-					"Claim":      func(l *lock.Locker) error { _, err := l.Claim(t.Context(), name, nil, 0); return err },
-					"TryAcquire": func(l *lock.Locker) error { _, _, err := l.TryAcquire(t.Context(), name); return err },
-					"Acquire":    func(l *lock.Locker) error { _, err := l.Acquire(t.Context(), name); return err },
-					"Wait":       func(l *lock.Locker) error { _, err := l.Wait(t.Context(), name); return err },
-				} {
-					for _, locker := range []*lock.Locker{plain, fenced} {
-						if err := do(locker); !errors.Is(err, lock.ErrForeign) {
-							t.Errorf("%s: %v, want ErrForeign", call, err)
-						}
-						if got, _ := b.Raw(t, key); got != value {
-							t.Fatalf("%s has made it %q", call, got)
-						}
-					}
-				}
-			})
-		}
-	})
-}
 
 // FuzzStored stores arbitrary bytes under a key, with or without an expiry. No call is granted the key, and the bytes
 // stay as they are, except for the mark of a waiter in a claim. All calls agree on the State.

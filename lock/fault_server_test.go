@@ -42,43 +42,6 @@ func TestServerStopsForAWhile(t *testing.T) {
 	wantNoClaims(t, server)
 }
 
-// TestSilentServer tests the calls during the silence.
-//
-// fault: redis-server SIGSTOP, longer
-func TestServerStopsForLonger(t *testing.T) {
-	t.Parallel()
-	r, server := &register{}, redistest.Start(t)
-	locker := newLocker(t, server.Client(t), lock.WithTTL(2*time.Second), lock.WithFencing())
-	rival := newLocker(t, server.Client(t), lock.WithFencing())
-	lease := acquire(t, locker, "k")
-	r.enter(lease)
-	server.Pause(t)
-	<-lease.Context().Done()
-	if late := time.Since(lease.Until()); late > time.Second { // a busy machine's
-		t.Errorf("told %v after Until", late)
-	}
-	if got := context.Cause(lease.Context()); got != lock.ErrLost {
-		t.Errorf("cause %v, want ErrLost", got)
-	}
-	server.Resume(t)
-	next, err := rival.Acquire(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.enter(next)
-	if !r.write(next.Fence(), 1) || r.write(lease.Fence(), 2) {
-		t.Error("the second holder's write is refused, or the first one's is not")
-	}
-	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("Release by the first holder: %v, want ErrLost", err)
-	}
-	if err := next.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
-	r.check(t)
-	wantNoClaims(t, server)
-}
-
 // TestServerRestartsEmpty tests Settle. Here two holders work at once until the first learns of its loss, and the fence
 // counter is lost too.
 //

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -26,14 +23,15 @@ func honorsDeadlines(o *redis.Options) { o.ContextTimeoutEnabled = true }
 
 // onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival, and that with
 // either kind of client.
-func onBoth(t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker)) {
+func onBoth(
+	t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker), opts ...lock.Option,
+) {
 	for name, opt := range clientsThat {
 		t.Run("client that "+name, func(t *testing.T) {
 			t.Parallel()
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				t.Parallel()
 				p := redistest.NewProxy(t, b.Addr())
-				locker, rival := newLocker(t, p.Client(t, opt)), newLocker(t, b.Client(t))
+				locker, rival := newLocker(t, p.Client(t, opt), opts...), newLocker(t, b.Client(t), opts...)
 				load(t, rival)
 				test(t, b, p, locker, rival)
 			})
@@ -85,76 +83,6 @@ func TestRoundTrips(t *testing.T) {
 	})
 }
 
-// fault: reply to the claim dropped
-func TestReplyToClaimIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-		acquire(t, locker, "k")
-		lost.Wait(t)
-		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
-			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
-		}
-	})
-}
-
-// A key of another type is reported as such, also when only the second try has learned it.
-//
-// fault: reply to a claim of a foreign key dropped
-func TestReplyToClaimOfAForeignKeyIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
-		if err := b.Client(t).LPush(t.Context(), locker.StorageKey("k"), "a list").Err(); err != nil {
-			t.Fatal(err)
-		}
-		lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-		if claim, err := locker.Claim(t.Context(), "k", nil, 0); !errors.Is(err, lock.ErrForeign) {
-			t.Errorf("Claim: %v, %v, want ErrForeign", claim.State, err)
-		}
-		lost.Wait(t)
-	})
-}
-
-// fault: reply to Release dropped
-func TestReplyToReleaseIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		lost := p.DropReply(redistest.Nth(1, script))
-		again := p.HoldRequest(redistest.Nth(2, script))
-		released := make(chan error, 1)
-		go func() { released <- lease.Release(t.Context()) }()
-
-		lost.Wait(t)
-		again.Wait(t)
-		next := acquire(t, rival, "k") // the key was free, before the second try came
-		again.Lift()
-		if err := <-released; err != nil {
-			t.Errorf("Release: %v, want nil: nobody but us has held it", err)
-		}
-		if err := next.Release(t.Context()); err != nil {
-			t.Errorf("Release of the successor: %v", err)
-		}
-	})
-}
-
-// fault: reply to Settle dropped
-func TestReplyToSettleIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		lost := p.DropReply(redistest.Nth(1, script))
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-			t.Errorf("Settle: %v", err)
-		}
-		lost.Wait(t)
-		claim, err := rival.Claim(t.Context(), "k", nil, 0)
-		if err != nil || string(claim.Value) != "v" {
-			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
-		}
-	})
-}
-
 // fault: claim arrives after the caller gave up
 // fault: the caller's ctx cancelled before, during, after
 func TestClaimArrivesAfterTheCallerGaveUp(t *testing.T) {
@@ -176,98 +104,6 @@ func TestClaimArrivesAfterTheCallerGaveUp(t *testing.T) {
 	})
 }
 
-func TestClaimWhoseReplyNeverComesIsReleased(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, _ *lock.Locker) {
-		client := p.Client(t, redistest.OneTry)
-		locker := newLocker(t, client, lock.WithOpTimeout(2*time.Second))
-		silent := p.SwallowReply(redistest.Named("SET"))
-		if _, ok, err := locker.TryAcquire(t.Context(), "k"); ok || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("TryAcquire: %v, %v, want false, DeadlineExceeded", ok, err)
-		}
-		silent.Wait(t)
-		silent.Lift()
-		closeWithin(t, locker)
-		if keys := b.Keys(t); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
-	})
-}
-
-func TestContextIsDoneBeforehand(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		p.Reset()
-		if _, ok, err := locker.TryAcquire(ctx, "k"); ok || !errors.Is(err, context.Canceled) {
-			t.Errorf("TryAcquire: %v, %v, want false, context.Canceled", ok, err)
-		}
-		closeWithin(t, locker)
-		if got := p.Commands(); len(got) > 0 {
-			t.Errorf("sent %q, want nothing", got)
-		}
-	})
-}
-
-func TestUnconfirmedReleaseIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		cut := p.CutBefore(script)
-		if err := lease.Release(t.Context()); err == nil || errors.Is(err, lock.ErrLost) {
-			t.Errorf("Release: %v, want the connection's error", err)
-		}
-		arrived := p.HoldReply(script)
-		cut.Lift()
-		arrived.Wait(t)
-		if keys := b.Keys(t); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
-		arrived.Lift()
-	})
-}
-
-func TestUnconfirmedSettleIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		cut := p.CutBefore(script)
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err == nil || errors.Is(err, lock.ErrLost) {
-			t.Errorf("Settle: %v, want the connection's error", err)
-		}
-		if claim, err := rival.Claim(t.Context(), "k", nil, 0); err != nil || claim.State != lock.Held {
-			t.Errorf("meanwhile: %v, %v, want held", claim.State, err)
-		}
-		cut.Lift()
-		<-lease.Context().Done()
-		if got := context.Cause(lease.Context()); got != context.Canceled {
-			t.Errorf("cause %v, want %v", got, context.Canceled)
-		}
-		claim, err := rival.Claim(t.Context(), "k", nil, 0)
-		if err != nil || string(claim.Value) != "v" {
-			t.Errorf("the key holds %q, %v, want v", claim.Value, err)
-		}
-	})
-}
-
-// fault: SCRIPT FLUSH
-func TestScriptsAreFlushed(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t)
-		locker := newLocker(t, client)
-		load(t, locker)
-		lease := acquire(t, locker, "k")
-		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Settle(t.Context(), nil, time.Hour); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // tryInBackground calls TryAcquire for the key k. The channel gets its error.
 func tryInBackground(ctx context.Context, locker *lock.Locker) <-chan error {
 	ended := make(chan error, 1)
@@ -276,33 +112,6 @@ func tryInBackground(ctx context.Context, locker *lock.Locker) <-chan error {
 		ended <- err
 	}()
 	return ended
-}
-
-// An operation whose caller leaves during a later try also has the error of the one before.
-//
-// fault: a connection breaks, and the next one falls silent
-func TestLeavingCallerHasTheLastError(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, redistest.OneTry, patient), unhurried...)
-		load(t, newLocker(t, b.Client(t)))
-		tries := onKeys(locker, "k")
-		p.CutBefore(redistest.Nth(1, tries))
-		silent := p.HoldReply(redistest.Nth(2, tries))
-		ctx, leave := context.WithCancel(t.Context())
-		defer leave()
-		ended := tryInBackground(ctx, locker)
-		silent.Wait(t)
-		leave()
-		if err := <-ended; !errors.Is(err, context.Canceled) || !errors.Is(err, io.EOF) {
-			t.Errorf("TryAcquire: %v, want Canceled, and EOF of the first try", err)
-		}
-		silent.Lift()
-		closeWithin(t, locker)
-		wantNoClaims(t, b)
-	})
 }
 
 // fault: redis-server SIGSTOP, longer
@@ -391,18 +200,4 @@ func closeGivingUp(t *testing.T, locker *lock.Locker, n int) {
 	if err := locker.Close(ctx); err == nil && n > 0 || err != nil && err.Error() != want {
 		t.Errorf("Close: %v, want %q", err, want)
 	}
-}
-
-// startOldServer starts a server that does not take NX and GET in one SET, as Redis before 7.0.
-func startOldServer(t *testing.T) (addr string) {
-	t.Helper()
-	m := miniredis.RunT(t)
-	m.Server().SetPreHook(func(peer *server.Peer, cmd string, args ...string) bool {
-		nxGet := cmd == "SET" && len(args) > 3 && args[2] == "nx" && args[3] == "get"
-		if nxGet {
-			peer.WriteError("ERR syntax error")
-		}
-		return nxGet
-	})
-	return m.Addr()
 }

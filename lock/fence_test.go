@@ -99,49 +99,6 @@ func TestNoFenceWithoutTheOption(t *testing.T) {
 	})
 }
 
-// The reply to the grant is lost: the fence is the one drawn with the grant, and no second one is drawn.
-func TestFenceOfALostReply(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		locker, rival := newLocker(t, p.Client(t), lock.WithFencing()), newLocker(t, b.Client(t), lock.WithFencing())
-		acquire(t, rival, "loads the script")
-		lost := p.DropReply(redistest.Nth(1, script))
-		lease := acquire(t, locker, "k")
-		lost.Wait(t)
-		if got, _ := b.Raw(t, fenceKey(locker.StorageKey("k"))); got != strconv.FormatInt(lease.Fence(), 10) {
-			t.Errorf("Fence() = %d, the counter is %s", lease.Fence(), got)
-		}
-	})
-}
-
-// A lease has a fence also after a wait, and with fencing acquire and release take two round trips as well.
-func TestFenceOfAWaiter(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t), lock.WithFencing())
-		for range 2 { // the first time connects, and loads the scripts
-			p.Reset()
-			if err := acquire(t, locker, "k").Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := p.RoundTrips(); got != 2 {
-			t.Errorf("acquire and release took %d round trips (%q), want 2", got, p.Commands())
-		}
-		lease := acquire(t, locker, "k")
-		waits := acquireFor(t.Context(), locker, "k")
-		awaitMark(t, b, locker.StorageKey("k"))
-		if err := lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if waits.end(t); waits.err != nil || waits.claim.Lease.Fence() <= lease.Fence() {
-			t.Errorf("%v, after %d came %d", waits.err, lease.Fence(), waits.claim.Lease.Fence())
-		}
-	})
-}
-
 // Keys that share a tag share a counter, in whatever order they are taken.
 func TestFenceIsSharedByTag(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -77,129 +76,6 @@ func TestNothingRawIsStored(t *testing.T) {
 	})
 }
 
-func TestTryAcquire(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		ctx := t.Context()
-		ann, bob := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
-
-		lease := acquire(t, ann, "k")
-		if _, ok, err := bob.TryAcquire(ctx, "k"); ok || err != nil {
-			t.Errorf("held: %v, %v, want false, nil", ok, err)
-		}
-		if _, ok, err := bob.TryAcquire(ctx, "other"); !ok || err != nil {
-			t.Errorf("another key: %v, %v, want true, nil", ok, err)
-		}
-		if err := lease.Release(ctx); err != nil {
-			t.Fatal(err)
-		}
-		lease = acquire(t, bob, "k")
-		if err := lease.Settle(ctx, []byte("v"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		if _, ok, err := ann.TryAcquire(ctx, "k"); ok || !errors.Is(err, lock.ErrSettled) {
-			t.Errorf("settled: %v, %v, want false, ErrSettled", ok, err)
-		}
-	})
-}
-
-func TestAcquire(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond}))
-		lease := acquire(t, locker, "k")
-
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		_, err := locker.Acquire(ctx, "k")
-		if !errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a wait that is over: %v, want ErrHeld and DeadlineExceeded", err)
-		}
-
-		patient := newLocker(t, b.Client(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
-		if _, err = patient.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("spent attempts: %v, want ErrHeld alone", err)
-		}
-
-		acquired := make(chan error, 1)
-		go func() {
-			lease, err := locker.Acquire(t.Context(), "k")
-			if err == nil {
-				err = lease.Release(t.Context())
-			}
-			acquired <- err
-		}()
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := <-acquired; err != nil {
-			t.Errorf("Acquire of a key that is released: %v", err)
-		}
-	})
-}
-
-func TestClaim(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		ctx := t.Context()
-		locker := newLocker(t, b.Client(t))
-		note, value := []byte("note\x00\xff"), []byte("value\x00\xff\r\n")
-
-		claim, err := locker.Claim(ctx, "k", note, 0)
-		if err != nil || claim.State != lock.Granted {
-			t.Fatalf("first: %v, %v, want granted", claim.State, err)
-		}
-		lease := claim.Lease
-		claim, err = locker.Claim(ctx, "k", []byte("another"), 0)
-		if err != nil || claim.State != lock.Held || string(claim.Note) != string(note) {
-			t.Errorf("second: %v, %q, %v, want held and the holder's note", claim.State, claim.Note, err)
-		}
-		if err := lease.Settle(ctx, value, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		claim, err = locker.Claim(ctx, "k", note, 0)
-		if err != nil || claim.State != lock.Settled || string(claim.Value) != string(value) {
-			t.Errorf("third: %v, %q, %v, want settled and the value", claim.State, claim.Value, err)
-		}
-		b.Elapse(t, time.Hour)
-		if claim, err = locker.Claim(ctx, "k", note, 0); err != nil || claim.State != lock.Granted {
-			t.Errorf("after its time: %v, %v, want granted", claim.State, err)
-		}
-	})
-}
-
-func TestClaimIsFreeAgainWhenItsHolderDied(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		dead := lock.New(b.Client(t), "test", lock.WithOpTimeout(20*time.Second), lock.WithoutRenewal())
-		if _, ok, err := dead.TryAcquire(t.Context(), "k"); !ok || err != nil {
-			t.Fatal(ok, err)
-		}
-		b.Elapse(t, 10*time.Second)
-		acquire(t, newLocker(t, b.Client(t)), "k")
-	})
-}
-
-func TestServerOlderThan7(t *testing.T) {
-	t.Parallel()
-	old := startOldServer(t)
-	locker := newLocker(t, redistest.NewClient(t, old))
-	ctx := t.Context()
-
-	lease := acquire(t, locker, "k")
-	claim, err := locker.Claim(ctx, "k", nil, 0)
-	if err != nil || claim.State != lock.Held {
-		t.Errorf("while held: %v, %v, want held", claim.State, err)
-	}
-	if err := lease.Settle(ctx, []byte("v"), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	claim, err = locker.Claim(ctx, "k", nil, 0)
-	if err != nil || claim.State != lock.Settled || string(claim.Value) != "v" {
-		t.Errorf("when settled: %v, %q, %v, want settled and the value", claim.State, claim.Value, err)
-	}
-}
-
 // fault: a foreign value or type under the key
 func TestForeignValuesAreLeftAlone(t *testing.T) {
 	t.Parallel()
@@ -246,43 +122,5 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 				}
 			})
 		}
-	})
-}
-
-func TestForgetALease(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		ctx := t.Context()
-		locker := newLocker(t, b.Client(t))
-		if err := forget(ctx, locker, "absent"); err != nil {
-			t.Errorf("absent: %v", err)
-		}
-		first := acquire(t, locker, "k")
-		if err := forget(ctx, locker, "k"); err != nil {
-			t.Fatal(err)
-		}
-		second := acquire(t, locker, "k")
-		if err := first.Release(ctx); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Release of the forgotten lease: %v, want ErrLost", err)
-		}
-		if err := second.Release(ctx); err != nil {
-			t.Errorf("Release of its successor: %v", err)
-		}
-	})
-}
-
-// A Locker that is never closed leaves no goroutine behind: synctest would fail.
-func TestGoroutinesEndByThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := lock.New(b.client, "test")
-		for range 3 {
-			lease := acquire(t, locker, "k")
-			if err := lease.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(150 * time.Millisecond)
-		}
-		time.Sleep(time.Second)
 	})
 }

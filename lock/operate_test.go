@@ -469,42 +469,6 @@ func TestSettleAbandonedComparesWhenItWrites(t *testing.T) {
 	}
 }
 
-// The reply to the deletion or the settlement is lost, and the server has done it.
-func TestOperatorsReplyIsLost(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr())
-	holder, operator := newLocker(t, server.Client(t), lock.WithoutRenewal()), newLocker(t, proxy.Client(t))
-	value := func([]byte) ([]byte, error) { return []byte("mine"), nil }
-	for name, do := range map[string]func(info lock.Info) error{
-		"forget": func(info lock.Info) error { return operator.Forget(t.Context(), info.Key, info.Token) },
-		"settle": func(info lock.Info) error {
-			return operator.SettleAbandoned(t.Context(), info.Key, info.Token, value, time.Hour)
-		},
-	} {
-		for range 2 { // the first time the server may not know the script
-			leave(t, holder, server, name, lock.Abandoned)
-			info := inspect(t, operator, name, lock.Abandoned)
-			isOverride := func(c redistest.Command) bool {
-				return len(c.Args) > 4 && strings.HasPrefix(string(c.Args[3]), claimStart)
-			}
-			lost := proxy.DropReply(redistest.Nth(1, isOverride))
-			if err := do(info); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			lost.Wait(t)
-			lost.Lift()
-			if name == "settle" {
-				inspect(t, operator, name, lock.Settled)
-				if err := forget(t.Context(), operator, name); err != nil {
-					t.Error(err)
-				}
-			}
-			inspect(t, operator, name, lock.Free)
-		}
-	}
-}
-
 // afterFailure is a hook that calls do when a command has got no reply.
 type afterFailure struct{ do func() }
 
@@ -523,35 +487,6 @@ func (h afterFailure) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func (afterFailure) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
-}
-
-// The server has done it, the reply is lost, and another takes the key before the next try. ErrChanged would say that
-// nothing was changed.
-func TestOperatorsReplyIsLostAndTheKeyIsTaken(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	proxy := redistest.NewProxy(t, server.Addr())
-	client := proxy.Client(t)
-	holder, operator := newLocker(t, server.Client(t), lock.WithoutRenewal()), newLocker(t, client)
-	leave(t, holder, server, "warm", lock.Settled) // the server learns the script
-	if err := operator.Forget(t.Context(), holder.StorageKey("warm"), inspect(t, holder, "warm", lock.Settled).Token); err != nil {
-		t.Fatal(err)
-	}
-	leave(t, holder, server, "k", lock.Abandoned)
-	info := inspect(t, operator, "k", lock.Abandoned)
-	var next *lock.Lease
-	client.AddHook(afterFailure{func() { next = acquire(t, holder, "k") }})
-	lost := proxy.DropReply(redistest.Nth(1, func(c redistest.Command) bool {
-		return len(c.Args) > 4 && strings.HasPrefix(string(c.Args[3]), claimStart)
-	}))
-	err := operator.Forget(t.Context(), info.Key, info.Token)
-	lost.Wait(t)
-	if err == nil || errors.Is(err, lock.ErrChanged) || !strings.Contains(err.Error(), "may have been done") {
-		t.Errorf("%v, want an error which says that it may have been done", err)
-	}
-	if got := inspect(t, holder, "k", lock.Held); got.Token != next.Token() {
-		t.Errorf("the key has the claim %s, want that of the next caller", got.Token)
-	}
 }
 
 // Those that wait in Acquire for an abandoned key get it at once, and those that wait for an answer too.
@@ -586,24 +521,6 @@ func TestOperatorWakesWaiters(t *testing.T) {
 			t.Errorf("Acquire: %v, want ErrSettled", err)
 		}
 	})
-}
-
-// A server that has lost its scripts gets their source.
-func TestOperatorsScriptsAreSentAgain(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := server.Client(t)
-	locker := newLocker(t, client, lock.WithoutRenewal())
-	for range 2 {
-		leave(t, locker, server, "k", lock.Abandoned)
-		if err := client.ScriptFlush(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
-		info := inspect(t, locker, "k", lock.Abandoned)
-		if err := locker.Forget(t.Context(), info.Key, info.Token); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 // A server that is full still tells what it holds, and lets go of it.

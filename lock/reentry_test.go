@@ -2,11 +2,8 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -87,100 +84,6 @@ func TestNoReentry(t *testing.T) {
 	})
 }
 
-// What ends the lease ends every handle on it.
-func TestReentryEnds(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]struct {
-		do    func(b *bubble, outer, inner *lock.Lease) error
-		cause error
-	}{
-		"settled within": {func(_ *bubble, _, inner *lock.Lease) error {
-			return inner.Settle(context.Background(), nil, time.Hour)
-		}, context.Canceled},
-		"settled outside": {func(_ *bubble, outer, _ *lock.Lease) error {
-			return outer.Settle(context.Background(), nil, time.Hour)
-		}, context.Canceled},
-		"lost": {func(b *bubble, _, _ *lock.Lease) error {
-			b.server.FlushAll()
-			time.Sleep(4 * time.Second)
-			return nil
-		}, lock.ErrLost},
-		"abandoned": {func(_ *bubble, _, inner *lock.Lease) error {
-			inner.Abandon()
-			time.Sleep(10 * time.Second)
-			return nil
-		}, lock.ErrLost},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t)
-				outer := acquire(t, locker, "k")
-				inner, ok, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
-				if err != nil || !ok {
-					t.Fatal(ok, err)
-				}
-				if err := end.do(b, outer, inner); err != nil {
-					t.Fatal(err)
-				}
-				for _, lease := range []*lock.Lease{outer, inner} {
-					if got := context.Cause(lease.Context()); !errors.Is(got, end.cause) {
-						t.Errorf("cause %v, want %v", got, end.cause)
-					}
-				}
-				again := lock.NewContext(t.Context(), outer)
-				if lease, ok, _ := locker.TryAcquire(again, "k"); ok {
-					if lease.Token() == outer.Token() {
-						t.Error("a lease that is over was joined")
-					}
-					if err := lease.Release(t.Context()); err != nil {
-						t.Error(err)
-					}
-				}
-				for _, lease := range []*lock.Lease{inner, outer} {
-					if err := lease.Release(t.Context()); err != nil {
-						t.Errorf("Release: %v", err)
-					}
-				}
-			})
-		})
-	}
-}
-
-// A released handle settles nothing, although the lease goes on.
-func TestReleasedHandle(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t))
-		outer := acquire(t, locker, "k")
-		inner, _, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := inner.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		for what, err := range map[string]error{
-			"Settle": inner.Settle(t.Context(), nil, time.Hour),
-			"Extend": inner.Extend(t.Context(), time.Hour),
-		} {
-			if !errors.Is(err, lock.ErrLost) {
-				t.Errorf("%s: %v, want ErrLost", what, err)
-			}
-		}
-		if outer.Context().Err() != nil {
-			t.Error("the other handle is over")
-		}
-		if _, ok, err := locker.TryAcquire(lock.NewContext(t.Context(), inner), "k"); ok || err != nil {
-			t.Errorf("joined by a released handle: %v, %v", ok, err)
-		}
-		if err := outer.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // A join that races the last Release either shares the lease or fails: the key is always freed.
 func TestReentryRacesRelease(t *testing.T) {
 	t.Parallel()
@@ -211,41 +114,4 @@ func TestReentryRacesRelease(t *testing.T) {
 			}
 		}
 	})
-}
-
-// A released handle does not abandon the lease.
-func TestReleasedHandleAbandonsNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := b.locker(t)
-		outer := acquire(t, locker, "k")
-		inner, _, err := locker.TryAcquire(lock.NewContext(t.Context(), outer), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		release(t, inner)
-		inner.Abandon()
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		if err := outer.Context().Err(); err != nil {
-			t.Errorf("the other handle is over: %v", context.Cause(outer.Context()))
-		}
-		release(t, outer)
-	})
-}
-
-// A handle has the values of the context that it was joined with, but not its cancellation.
-func TestReentryOutlivesItsContext(t *testing.T) {
-	locker := cannedLocker(t, "")
-	outer := acquire(t, locker, "k")
-	ctx, cancel := context.WithCancel(lock.NewContext(t.Context(), outer))
-	inner, ok, err := locker.TryAcquire(ctx, "k")
-	if err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	cancel()
-	if err := inner.Context().Err(); err != nil {
-		t.Error(err)
-	}
 }

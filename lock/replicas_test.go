@@ -127,21 +127,6 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-func TestReplicatedRoundTrips(t *testing.T) {
-	t.Parallel()
-	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
-	_, _, p := startReplicated(t)
-	locker := newLocker(t, p.Client(t), acknowledged)
-	load(t, locker)
-	p.Reset()
-	if err := acquire(t, locker, "k").Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := p.RoundTrips(); got != 2 {
-		t.Errorf("acquire and release took %d round trips (%q), want 2", got, p.Commands())
-	}
-}
-
 // fault: replica stopped, WithReplicas(1)
 func TestReplicaIsStopped(t *testing.T) {
 	t.Parallel()
@@ -279,99 +264,6 @@ func TestUnacknowledgedWriteIsSeenAgain(t *testing.T) {
 				t.Error("a claim that was not granted is left")
 			}
 		})
-	}
-}
-
-// The same, but the server refuses the second try, because it has noticed by itself that replicas are missing.
-//
-// fault: replica stopped, WithReplicas(1)
-func TestUnacknowledgedClaimIsSeenWhereWritesAreRefused(t *testing.T) {
-
-	t.Parallel()
-	master, replica, p := startReplicated(t)
-	locker := newLocker(t, p.Client(t), briefly)
-	replica.Pause(t)
-	lost := p.DropReply(redistest.Nth(1, redistest.Named("SET")))
-	again := p.HoldRequest(redistest.Nth(2, redistest.Named("SET")))
-	taken := make(chan error, 1)
-	go func() {
-		_, _, err := locker.TryAcquire(t.Context(), "k")
-		taken <- err
-	}()
-	lost.Wait(t)
-	again.Wait(t)
-	if err := master.Client(t).ConfigSet(t.Context(), "min-replicas-to-write", "2").Err(); err != nil {
-		t.Fatal(err)
-	}
-	again.Lift()
-	if err := <-taken; err == nil {
-		t.Error("TryAcquire: nil, though no replica has acknowledged the claim")
-	}
-}
-
-// An Extend that changes nothing may follow one that no replica has.
-//
-// fault: replica stopped, WithReplicas(1)
-func TestExtendThatShortensNothing(t *testing.T) {
-	t.Parallel()
-	_, replica, p := startReplicated(t)
-	locker := newLocker(t, p.Client(t), lock.WithoutRenewal(), briefly)
-	lease := acquire(t, locker, "k")
-	replica.Pause(t)
-	until := lease.Until()
-	for _, d := range []time.Duration{time.Hour, time.Minute} {
-		if err := lease.Extend(t.Context(), d); !errors.Is(err, lock.ErrNotReplicated) || !lease.Until().Equal(until) {
-			t.Errorf("Extend by %v: %v, and the end has moved by %v", d, err, lease.Until().Sub(until))
-		}
-		p.Cut() // the next one has a connection that has written nothing
-	}
-	replica.Resume(t)
-	eventually(t, "Extend", func() bool { return lease.Extend(t.Context(), time.Minute) == nil })
-	if _, left := state(t, replica, locker.StorageKey("k")); left < 59*time.Minute {
-		t.Errorf("%v are left on the replica, want the hour that was asked for first", left)
-	}
-	if left := time.Until(lease.Until()); left > time.Minute {
-		t.Errorf("the lease is said to last for %v", left)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
-// Since Redis 7.2 a WAIT counts what its own connection has written, so what exists already is written again, and what is
-// gone is removed again.
-func TestWhatStandsIsWrittenAgain(t *testing.T) {
-	t.Parallel()
-	master, _, p := startReplicated(t)
-	locker := newLocker(t, p.Client(t), lock.WithoutRenewal(), acknowledged)
-	load(t, locker)
-	lease := acquire(t, locker, "k")
-	if err := lease.Extend(t.Context(), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	before := calls(t, master, "pexpire")
-	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if got := calls(t, master, "pexpire") - before; got != 1 {
-		t.Errorf("an extension that shortens nothing writes %d times, want 1", got)
-	}
-	lost := p.DropReply(redistest.Nth(1, script))
-	before = calls(t, master, "set")
-	if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	if got := calls(t, master, "set") - before; got != 2 || lost.Hits() != 1 {
-		t.Errorf("a Settle whose first reply was lost writes %d times, want 2", got)
-	}
-	held := claimUnder(t, locker, "held", hold)
-	lost = p.DropReply(redistest.Nth(1, script))
-	before = calls(t, master, "del")
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := calls(t, master, "del") - before; got != 2 || lost.Hits() != 1 {
-		t.Errorf("a Release under a hold whose first reply was lost writes %d times, want 2", got)
 	}
 }
 

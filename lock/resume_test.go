@@ -286,133 +286,10 @@ func TestResumeOfAPendingValue(t *testing.T) {
 	})
 }
 
-// fault: reply to Resume dropped
-// fault: a lost try of Resume arrives late
-func TestReplyToResumeIsLost(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		loadResume(t, rival)
-		old := acquire(t, rival, "k")
-		lost := p.DropReply(redistest.Nth(1, resumes(old)))
-		lease := resume(t, locker, "k", old.Token())
-		command := lost.Wait(t)
-		if got := inspect(t, rival, "k", lock.Held).Token; got != lease.Token() {
-			t.Errorf("the key has %s, want %s", got, lease.Token())
-		}
-		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend of the old lease: %v, want ErrLost", err)
-		}
-
-		if err := lease.Extend(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		send := func() {
-			args := []any{command.Name}
-			for _, arg := range command.Args {
-				args = append(args, arg)
-			}
-			if err := b.Client(t).Do(t.Context(), args...).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		send()
-		wantResumed(t, rival, "k", lease)
-		if left := inspect(t, rival, "k", lock.Held).LeaseLeft; left < 50*time.Minute {
-			t.Errorf("a late command has shortened the lease to %v", left)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		send()
-		inspect(t, rival, "k", lock.Free)
-	})
-}
-
 // resumes matches the commands that resume the lease.
 func resumes(old *lock.Lease) redistest.Match {
 	head := append([]byte(claimStart), tokenBytes(old)...)
 	return func(c redistest.Command) bool { return script(c) && len(c.Args) == 7 && bytes.Equal(c.Args[3], head) }
-}
-
-// fault: the connection breaks before Resume arrives
-func TestResumeIsSentAgain(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		loadResume(t, rival)
-		old := acquire(t, rival, "k")
-		cut := p.CutBefore(redistest.Nth(1, resumes(old)))
-		lease := resume(t, locker, "k", old.Token())
-		cut.Wait(t)
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-		inspect(t, rival, "k", lock.Free)
-	})
-}
-
-// Nobody has the lease then, and it runs out.
-//
-// fault: no reply to Resume at all
-func TestResumeWhoseReplyNeverComes(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t, redistest.OneTry, honorsDeadlines), lock.WithOpTimeout(5*time.Second), lock.WithTTL(time.Minute))
-		rival := newLocker(t, b.Client(t), lock.WithTTL(time.Minute))
-		load(t, rival)
-		loadResume(t, rival)
-		old := acquire(t, rival, "k")
-		silent := p.SwallowReply(resumes(old))
-		if lease, err := locker.Resume(t.Context(), "k", old.Token()); lease != nil || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("%v, %v", lease, err)
-		}
-		silent.Wait(t)
-		silent.Lift()
-		if _, err := locker.Resume(t.Context(), "k", old.Token()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Resume again: %v, want ErrLost", err)
-		}
-		if _, ok, err := rival.TryAcquire(t.Context(), "k"); ok || err != nil {
-			t.Errorf("before its end: %t, %v", ok, err)
-		}
-		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend: %v, want ErrLost", err)
-		}
-		b.Elapse(t, time.Minute)
-		if err := acquire(t, rival, "k").Release(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// The caller may leave at any time.
-//
-// fault: the caller's ctx cancelled before, during, after a Resume
-func TestResumeIsCanceled(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		loadResume(t, rival)
-		old := acquire(t, rival, "k")
-		ctx, leave := context.WithCancel(t.Context())
-		held := p.HoldRequest(resumes(old))
-		ended := make(chan error, 1)
-		go func() {
-			_, err := locker.Resume(ctx, "k", old.Token())
-			ended <- err
-		}()
-		held.Wait(t)
-		leave()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want Canceled", err)
-		}
-		held.Lift()
-		if _, err := locker.Resume(ctx, "k", old.Token()); !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want Canceled", err)
-		}
-		closeWithin(t, locker)
-		if _, err := locker.Resume(t.Context(), "k", old.Token()); !errors.Is(err, lock.ErrClosed) {
-			t.Errorf("%v, want ErrClosed", err)
-		}
-	})
 }
 
 // fault: replica stopped, WithReplicas(1)
@@ -478,36 +355,6 @@ func TestResumeAndReentry(t *testing.T) {
 			t.Error(err)
 		}
 		inspect(t, locker, "k", lock.Free)
-	})
-}
-
-// The old holder learns of it from its next renewal, and the new one renews.
-func TestResumedLeaseIsRenewed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker, other := newLocker(t, b.client, lock.WithTTL(30*time.Second)), newLocker(t, b.client, lock.WithTTL(9*time.Second))
-		old := acquire(t, locker, "k")
-		time.Sleep(5 * time.Second)
-		lease := resume(t, other, "k", old.Token())
-		resumed := time.Now()
-		<-old.Context().Done()
-		if took := time.Since(resumed); took > 10*time.Second || !errors.Is(context.Cause(old.Context()), lock.ErrLost) {
-			t.Errorf("after %v: %v", took, context.Cause(old.Context()))
-		}
-		time.Sleep(time.Minute)
-		if err := lease.Err(); err != nil || b.server.TTL(other.StorageKey("k")) > 9*time.Second {
-			t.Errorf("%v, %v left", err, b.server.TTL(other.StorageKey("k")))
-		}
-		if s := locker.Stats(); s.Leases != 0 || s.Lost != 1 {
-			t.Errorf("%+v", s)
-		}
-		if s := other.Stats(); s.Leases != 1 || s.Renewals < 20 {
-			t.Errorf("%+v", s)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 

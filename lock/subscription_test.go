@@ -1,12 +1,6 @@
 package lock_test
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"runtime"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,78 +12,6 @@ import (
 
 // quick makes a Locker look by itself, often.
 var quick = lock.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond})
-
-// dialler is how a client connects, once for its commands. From then on there is no further connection.
-type dialler struct {
-	refuse func(context.Context) error
-	shut   atomic.Bool
-
-	dials, now, most atomic.Int32 // since it is shut
-}
-
-func (d *dialler) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	if !d.shut.Load() {
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}
-	d.dials.Add(1)
-	if now := d.now.Add(1); now > d.most.Load() {
-		d.most.Store(now)
-	}
-	defer d.now.Add(-1)
-	return nil, d.refuse(ctx)
-}
-
-// If no subscription can be made, waiters poll. However many wait, one goroutine tries to connect, with pauses. Not
-// parallel: it counts goroutines.
-func TestSubscriptionCannotConnect(t *testing.T) {
-	for name, refuse := range map[string]func(context.Context) error{
-		"refused": func(context.Context) error { return &net.OpError{Op: "dial", Err: errors.New("refused")} },
-		"black hole": func(ctx context.Context) error {
-			<-ctx.Done()
-			return ctx.Err()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			const keys = 50
-			b := redistest.Mini(t)
-			p := redistest.NewProxy(t, b.Addr())
-			d := &dialler{refuse: refuse}
-			client := p.Client(t, redistest.OneTry, func(o *redis.Options) {
-				o.PoolSize, o.PipelinePoolSize, o.Dialer = 1, -1, d.dial
-			})
-			holder, locker := newLocker(t, b.Client(t), lock.WithTTL(time.Hour)), newLocker(t, client, quick)
-			load(t, locker)
-			d.shut.Store(true)
-			leases, waiters := make([]*lock.Lease, keys), make([]*waiting, keys)
-			for i := range keys {
-				leases[i] = acquire(t, holder, fmt.Sprint(i))
-				waiters[i] = waitFor(t.Context(), locker, fmt.Sprint(i))
-			}
-			looks := func(n int) {
-				eventually(t, "the next looks", func() bool { return len(p.Commands()) > n*keys })
-			}
-			looks(3)
-			before := runtime.NumGoroutine()
-			looks(30)
-			if got := runtime.NumGoroutine(); got > before+keys/2 {
-				t.Errorf("%d goroutines, %d looks before it were %d", got, 27*keys, before)
-			}
-			if dials, most := d.dials.Load(), d.most.Load(); dials == 0 || dials > 2*keys || most != 1 {
-				t.Errorf("%d dials, %d at a time; want one at a time, and few", dials, most)
-			}
-			for i, lease := range leases {
-				release(t, lease)
-				if waiters[i].end(t); waiters[i].err != nil || waiters[i].claim.State != lock.Free {
-					t.Errorf("Wait: %v, %v, want free", waiters[i].claim.State, waiters[i].err)
-				}
-			}
-			closeWithin(t, locker)
-			if got := d.now.Load(); got != 0 {
-				t.Errorf("%d dials are under way after Close", got)
-			}
-		})
-	}
-}
 
 // The same if the server refuses to subscribe and to publish. It gets few SUBSCRIBEs.
 func TestSubscriptionIsForbidden(t *testing.T) {

@@ -181,14 +181,6 @@ func TestBatchesHaveTheBaseContext(t *testing.T) {
 	}
 }
 
-// A command with its WAIT is a pipeline, and has one caller all the same.
-func TestDurableCommandAloneHasItsCallersContext(t *testing.T) {
-	t.Parallel()
-	v, locker := watchValues(t, lock.WithReplicas(1, time.Millisecond))
-	_, _, _ = locker.TryAcquire(asCaller(t), "k") // fails: there is no replica
-	wantValue(t, "TryAcquire", v.pipelines, "caller")
-}
-
 func TestSubscriptionsHaveTheBaseContext(t *testing.T) {
 	t.Parallel()
 	v, locker := watchValues(t)
@@ -213,14 +205,6 @@ func TestSubscriptionsHaveTheBaseContext(t *testing.T) {
 	}
 }
 
-func TestGoHasTheBaseContext(t *testing.T) {
-	t.Parallel()
-	_, locker := watchValues(t)
-	seen := make(chan any, 1)
-	locker.Go(func(ctx context.Context) { seen <- ctx.Value(valueKey{}) })
-	wantValue(t, "Go", seen, "base")
-}
-
 func TestWithBaseContextPanics(t *testing.T) {
 	t.Parallel()
 	defer func() {
@@ -230,52 +214,4 @@ func TestWithBaseContextPanics(t *testing.T) {
 	}()
 	var none context.Context
 	lock.WithBaseContext(none)
-}
-
-// A lease is lost once, however its loss is seen; one that was abandoned, or is released after its time, is not.
-func TestStatsCountLostLeases(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		do   func(t *testing.T, b redistest.Backend, l *lock.Lease)
-		lost uint64
-	}{
-		"released": {func(t *testing.T, _ redistest.Backend, l *lock.Lease) { _ = l.Release(t.Context()) }, 0},
-		"settled":  {func(t *testing.T, _ redistest.Backend, l *lock.Lease) { _ = l.Settle(t.Context(), nil, time.Hour) }, 0},
-		"forgotten": {func(t *testing.T, b redistest.Backend, l *lock.Lease) {
-			b.FlushAll(t)
-			<-l.Context().Done()
-			_ = l.Settle(t.Context(), nil, time.Hour)
-		}, 1},
-		"abandoned": {func(_ *testing.T, _ redistest.Backend, l *lock.Lease) {
-			l.Abandon()
-			<-l.Context().Done()
-		}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := redistest.Mini(t)
-			locker := newLocker(t, b.Client(t), lock.WithTTL(2*time.Second))
-			lease := acquire(t, locker, "k")
-			if s := locker.Stats(); s.Leases != 1 {
-				t.Errorf("%+v, want a lease", s)
-			}
-			test.do(t, b, lease)
-			if s := locker.Stats(); s.Leases != 0 || s.Lost != test.lost {
-				t.Errorf("%+v, want none held and %d lost", s, test.lost)
-			}
-		})
-	}
-}
-
-func TestStatsCountRetries(t *testing.T) {
-	t.Parallel()
-	v, locker := watchValues(t, lock.WithOpTimeout(300*time.Millisecond))
-	v.failing(context.DeadlineExceeded) // may pass
-	if _, _, err := locker.TryAcquire(t.Context(), "k"); err == nil {
-		t.Fatal("no error")
-	}
-	if s := locker.Stats(); s.Retries == 0 || s.GivenUp == 0 {
-		t.Errorf("%+v, want retries, and an operation given up", s)
-	}
-	v.failing(nil)
 }

@@ -15,16 +15,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// gate keeps the replies to a client's commands, but not the messages that it hears, while it is shut.
-type gate struct{ shut atomic.Pointer[chan struct{}] }
-
-func (g *gate) close() {
-	c := make(chan struct{})
-	g.shut.Store(&c)
-}
-
-func (g *gate) open() { close(*g.shut.Swap(nil)) }
-
+// gatedConn keeps the replies to a client's commands, but not the messages that it hears, while its gate is shut.
 type gatedConn struct {
 	*bubbleConn
 	gate *gate
@@ -32,8 +23,8 @@ type gatedConn struct {
 
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.bubbleConn.Read(p)
-	if shut := c.gate.shut.Load(); shut != nil && !c.subscribes.Load() {
-		<-*shut
+	if !c.subscribes.Load() {
+		c.gate.pass()
 	}
 	return n, err
 }

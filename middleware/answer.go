@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware/internal/problem"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -44,7 +44,7 @@ func (m *Middleware) refusalOf(result *run.Result) *refusal {
 			p.FirstEnded = &ended
 		}
 		p.FirstRunning = result.First.Running
-	case result.Kind == run.NotStored:
+	case result.Kind == run.NotKept:
 		p.OriginalStatus = response.Status(result.Record.Body)
 	case result.RetryAfter > 0:
 		p.RetryAfter = result.RetryAfter

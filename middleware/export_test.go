@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
 // Fingerprint returns what the default rule makes of a request, as it is stored.
@@ -67,15 +67,14 @@ func Problems() []Problem {
 
 func everyProblem() (all []problem.Problem) {
 	for kind := run.InFlight; kind < run.KindCount; kind++ {
-		all = append(all, problem.New(kind.Answer()))
+		all = append(all, problem.New(kind))
 	}
 	return all
 }
 
 // Refuse answers with a problem as a middleware without options does.
 func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
-	inner := problem.New(&run.Answer{HTTP: run.HTTP{Heading: p.Title, Text: p.Detail}})
-	inner.Document = problem.Document(p)
+	inner := problem.Problem{Document: problem.Document(p)}
 	for _, known := range everyProblem() {
 		if Problem(known.Document) == p {
 			inner = known

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"github.com/onceguard/onceguard/internal/option"
+	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
 // Options returns one option that applies opts in their order. It is for a set of options that several services share: an

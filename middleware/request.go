@@ -5,12 +5,12 @@ import (
 	"io"
 	"net/http"
 
+	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware/internal/buffer"
-	"github.com/onceguard/onceguard/middleware/internal/problem"
 )
 
 // input is what was read of a request: its key, its body and its fingerprints.
@@ -49,12 +49,11 @@ type refusal struct {
 
 // refused returns the refusal of that kind. err is for the Event.
 func (o *options) refused(kind run.Kind, err error) *refusal {
-	answer := kind.Answer()
-	p := problem.New(answer)
+	p := problem.New(kind)
 	if status, ok := o.statuses[p.Type]; ok {
 		p.Status = status
 	}
-	return &refusal{p, Event{Outcome: Outcome(answer.Outcome), Status: p.Status, Err: err}}
+	return &refusal{p, Event{Outcome: Outcome(kind.Answer().Outcome), Status: p.Status, Err: err}}
 }
 
 // way is how a request proceeds once it is read.

@@ -20,8 +20,8 @@ func EncodeKey(k Key) string { return k.encode() }
 
 // UnreasonedKinds returns the kinds of refusals for which newRefused has no reason.
 func UnreasonedKinds() (kinds []run.Kind) {
-	for kind := run.InFlight; kind < run.KindCount; kind++ {
-		if kind != run.Expired && kind <= run.CommitUnknown && kind.Answer().Call.Err == nil {
+	for kind := run.InFlight; kind <= run.CommitUnknown; kind++ {
+		if kind != run.Expired && reasons[kind] == nil {
 			kinds = append(kinds, kind)
 		}
 	}

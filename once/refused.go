@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/run"
 )
 
@@ -12,31 +13,48 @@ import (
 var (
 	// ErrInFlight means that another call with this key still runs, or that its process died less than a lease ago or, with
 	// an intent journal, less than [WithMaxDuration] after the call began. Retryable.
-	ErrInFlight = run.InFlight.Answer().Call.Err
+	ErrInFlight = errors.New("once: another call with this key has not ended")
 	// ErrFailed means that the call that this one waited for ([WithWait]) has ended, and that there is no result: it has
 	// returned an error, or its result has expired. Retryable.
-	ErrFailed = run.NoRecord.Answer().Call.Err
+	ErrFailed = errors.New("once: the other call with this key has ended, and there is no result of it")
 	// ErrUnavailable means that Redis or the journal did not answer, that the Locker is closed, or that ctx was done.
 	// f was not called in this call. Retryable.
-	ErrUnavailable = run.Unavailable.Answer().Call.Err
+	ErrUnavailable = errors.New("once: the store cannot tell whether this was done")
 	// ErrNotKnownYet means that f ran in this call, and that it is not known yet whether it took effect: its COMMIT got no
 	// reply, or its key was taken and what it then held was not confirmed. Retryable: a later call with the key finds out.
 	// The effect must not be tried in another way.
-	ErrNotKnownYet = run.CommitUnknown.Answer().Call.Err
+	ErrNotKnownYet = errors.New("once: this ran, and it is not known yet whether it took effect")
 	// ErrReused means that the key belongs to a call with another [Key].Input.
-	ErrReused = run.Reused.Answer().Call.Err
+	ErrReused = errors.New("once: the key is used for another input")
 	// ErrNotStored means that an earlier call took effect, and its value was too long or could not be encoded.
-	ErrNotStored = run.NotStored.Answer().Call.Err
+	ErrNotStored = errors.New("once: this was done, and its result was not kept")
 	// ErrOutcomeUnknown means that it is not known whether an earlier call took effect: its process died, it panicked,
 	// or it returned [Unknown]. [Guard.Resolve] ends that. Retryable if an intent journal has the call's row, which a sweep
 	// ends as well.
-	ErrOutcomeUnknown = run.Unknown.Answer().Call.Err
+	ErrOutcomeUnknown = errors.New("once: it is not known whether this was done")
 	// ErrUnreadable means that what is stored cannot be read: it is damaged, another kind of run wrote it, no key of
 	// [WithEncryption] decrypts it, or T cannot take the value.
-	ErrUnreadable = run.Unreadable.Answer().Call.Err
+	ErrUnreadable = record.ErrUnreadable
 	// ErrInvalidKey means that a part of the [Key] is empty, or that its Input has no JSON. Redis was not asked.
-	ErrInvalidKey = run.KeyInvalid.Answer().Call.Err
+	ErrInvalidKey = errors.New("once: the key is invalid")
 )
+
+// reasons has a row for each kind of refusal that Begin, Wait and Conclude return, but for run.Expired: a [Key] has no age.
+var reasons = [run.KindCount]error{
+	run.InFlight:           ErrInFlight,
+	run.NoRecord:           ErrFailed,
+	run.Reused:             ErrReused,
+	run.NotKept:            ErrNotStored,
+	run.UnknownNotKept:     ErrOutcomeUnknown,
+	run.Unknown:            ErrOutcomeUnknown,
+	run.UnknownYet:         ErrOutcomeUnknown,
+	run.FingerprintChanged: ErrUnreadable,
+	run.Unreadable:         ErrUnreadable,
+	run.Unavailable:        ErrUnavailable,
+	run.Unconfirmed:        ErrUnavailable,
+	run.NotBegun:           ErrUnavailable,
+	run.CommitUnknown:      ErrNotKnownYet,
+}
 
 // Refused is the error of a [Do] that neither ran its function nor returned a stored result. With errors.Is it is its
 // Reason, and also the error of Redis, the journal or ctx behind it, if there is one.
@@ -95,9 +113,8 @@ const retryPause = time.Second
 
 // newRefused returns the error of a result that has neither a run nor a record.
 func newRefused(result *run.Result, storageKey string) *Refused {
-	answer := result.Kind.Answer()
 	r := &Refused{
-		Reason: answer.Call.Err, Retryable: answer.Retry, Key: storageKey, cause: result.Err,
+		Reason: reasons[result.Kind], Retryable: result.Kind.Answer().Retry, Key: storageKey, cause: result.Err,
 		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
 	}
 	if r.Reason == ErrUnavailable && result.Outcome == run.OutcomeLeaseLost { // the function has run

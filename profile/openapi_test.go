@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/profile"
@@ -88,13 +89,10 @@ func apis() []api {
 // document returns the OpenAPI document of an API.
 func (a *api) document() object {
 	responses, retried := object{}, map[string]bool{}
-	for kind := range run.KindCount {
-		answer := kind.Answer()
-		h := answer.HTTP
-		if h.Type == "" {
-			continue
-		}
-		status, body := a.example(middleware.Problem{Type: "urn:onceguard:problem:" + h.Type, Title: h.Title, Status: h.Status, Detail: h.Detail})
+	for kind := run.InFlight; kind < run.KindCount; kind++ {
+		p := problem.New(kind)
+		typeName := strings.TrimPrefix(p.Type, problem.TypePrefix)
+		status, body := a.example(middleware.Problem{Type: p.Type, Title: p.Title, Status: p.Status, Detail: p.Detail})
 		name := strconv.Itoa(status)
 		if responses[name] == nil {
 			responses[name] = object{
@@ -104,10 +102,10 @@ func (a *api) document() object {
 				}},
 			}
 		}
-		retried[name] = retried[name] || answer.Retry
+		retried[name] = retried[name] || p.Retryable
 		examples := responses[name].(object)["content"].(object)[a.media].(object)["examples"].(object)
-		if examples[h.Type] == nil { // the first kind of a type has the detail that is most common
-			examples[h.Type] = object{"summary": h.Title, "value": json.RawMessage(body)}
+		if examples[typeName] == nil { // the first kind of a type has the detail that is most common
+			examples[typeName] = object{"summary": p.Title, "value": json.RawMessage(body)}
 		}
 	}
 	for name, response := range responses {

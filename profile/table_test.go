@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/profile"
@@ -20,10 +21,9 @@ var profiles = []profile.Profile{profile.ACP(), profile.UCP(), profile.Stripe()}
 // defaults has the status of each problem of package middleware.
 func defaults() map[string]int {
 	statuses := map[string]int{}
-	for kind := range run.KindCount {
-		if h := kind.Answer().HTTP; h.Type != "" {
-			statuses[h.Type] = h.Status
-		}
+	for kind := run.InFlight; kind < run.KindCount; kind++ {
+		p := problem.New(kind)
+		statuses[strings.TrimPrefix(p.Type, problem.TypePrefix)] = p.Status
 	}
 	return statuses
 }

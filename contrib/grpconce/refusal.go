@@ -11,13 +11,42 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/once"
 )
 
 // domain is the ErrorInfo's.
 const domain = "onceguard"
+
+// words are what a status says: Reason is the ErrorInfo's, and text is for developers of clients.
+type words struct {
+	code         codes.Code
+	reason, text string
+}
+
+var (
+	keyMissing  = words{codes.InvalidArgument, "KEY_MISSING", "the metadata idempotency-key is missing"}
+	keyInvalid  = words{codes.InvalidArgument, "KEY_INVALID", "the metadata idempotency-key is malformed"}
+	userUnknown = words{codes.Unauthenticated, "USER_UNKNOWN", "the caller is not known"}
+)
+
+// wordsOf has a row for each [once.Refused].Reason.
+var wordsOf = map[error]words{
+	once.ErrInFlight:    {codes.Aborted, "IN_FLIGHT", "a call with this idempotency key has not ended yet"},
+	once.ErrFailed:      {codes.Unavailable, "RUN_FAILED", "the other call with this idempotency key has left no response"},
+	once.ErrUnavailable: {codes.Unavailable, "STORE_UNAVAILABLE", "the store cannot tell whether this call was made before"},
+	once.ErrNotKnownYet: {codes.Unavailable, "NOT_KNOWN_YET", "it is not known yet whether this call took effect"},
+	once.ErrReused:      {codes.InvalidArgument, "KEY_REUSED", "this idempotency key belongs to another request"},
+	once.ErrNotStored: {
+		codes.FailedPrecondition, "RESPONSE_NOT_STORED",
+		"an earlier call with this idempotency key took effect, and its response was not kept",
+	},
+	once.ErrOutcomeUnknown: {
+		codes.FailedPrecondition, "OUTCOME_UNKNOWN", "it is not known whether an earlier call with this idempotency key took effect",
+	},
+	once.ErrUnreadable: {codes.Internal, "RECORD_UNREADABLE", "what is stored for this idempotency key cannot be read"},
+	once.ErrInvalidKey: keyInvalid,
+}
 
 // refusedStatus returns the status of a call that once.Do has refused. It does not have the error behind the refusal,
 // which may name a server.
@@ -36,15 +65,15 @@ func refusedStatus(r *once.Refused) error {
 	if r.Retryable {
 		retry = append(retry, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
 	}
-	return refusal(run.CallOf(r.Reason), metadata, retry...)
+	return refusal(wordsOf[r.Reason], metadata, retry...)
 }
 
 // badKey returns the status for an error of keyOf.
 func badKey(err error) error {
 	if errors.Is(err, keyfunc.ErrMissing) {
-		return refusal(&run.KeyMissing.Answer().Call, nil)
+		return refusal(keyMissing, nil)
 	}
-	return refusal(&run.KeyInvalid.Answer().Call, nil)
+	return refusal(keyInvalid, nil)
 }
 
 // noUser returns the status of a call whose user function has returned err or, if that is nil, no user.
@@ -52,13 +81,13 @@ func noUser(err error) error {
 	if _, ok := status.FromError(err); ok && err != nil {
 		return err
 	}
-	return refusal(&run.UserUnknown.Answer().Call, nil)
+	return refusal(userUnknown, nil)
 }
 
 // refusal returns a status with an ErrorInfo, which has the metadata.
-func refusal(c *run.Call, metadata map[string]string, more ...protoadapt.MessageV1) error {
-	info := &errdetails.ErrorInfo{Reason: c.Reason, Domain: domain, Metadata: metadata}
-	st := status.New(codes.Code(c.Code), c.Text)
+func refusal(w words, metadata map[string]string, more ...protoadapt.MessageV1) error {
+	info := &errdetails.ErrorInfo{Reason: w.reason, Domain: domain, Metadata: metadata}
+	st := status.New(w.code, w.text)
 	if detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...); err == nil {
 		st = detailed
 	}

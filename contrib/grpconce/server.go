@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/once"
 )
@@ -80,11 +79,11 @@ func Unary(g *once.Guard, user func(context.Context) (string, error), opts ...Op
 		}
 		message, ok := req.(proto.Message)
 		if !ok {
-			return nil, refusal(&run.Call{Code: uint32(codes.Internal), Reason: "REQUEST_UNREADABLE", Text: "the request is no protobuf message"}, nil)
+			return nil, refusal(words{codes.Internal, "REQUEST_UNREADABLE", "the request is no protobuf message"}, nil)
 		}
 		input, err := digest(message)
 		if err != nil {
-			return nil, refusal(&run.Call{Code: uint32(codes.InvalidArgument), Reason: "REQUEST_UNREADABLE", Text: "the request cannot be encoded"}, nil)
+			return nil, refusal(words{codes.InvalidArgument, "REQUEST_UNREADABLE", "the request cannot be encoded"}, nil)
 		}
 		key := once.Key{Operation: info.FullMethod, Scope: scope, ID: id, Input: input}
 		return do(ctx, g, key, func(ctx context.Context) (any, error) { return handler(ctx, req) })
@@ -121,7 +120,7 @@ func do(ctx context.Context, g *once.Guard, key once.Key, handler func(context.C
 	}
 	if replayed {
 		if response, err = stored.response(); err != nil {
-			return nil, refusal(&run.Call{Code: uint32(codes.Internal), Reason: "RECORD_UNREADABLE", Text: err.Error()}, nil)
+			return nil, refusal(words{codes.Internal, "RECORD_UNREADABLE", err.Error()}, nil)
 		}
 		_ = grpc.SetHeader(ctx, metadata.Pairs(replayedName, "true")) // fails only if the call is over
 	}

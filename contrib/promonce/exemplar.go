@@ -5,24 +5,29 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
 )
 
 // increment adds 1 to c. exemplar is checked, and may be nil.
 func increment(c prometheus.Counter, exemplar prometheus.Labels) {
-	if adder, ok := c.(prometheus.ExemplarAdder); ok && exemplar != nil {
-		adder.AddWithExemplar(1, exemplar)
+	if exemplar == nil {
+		c.Inc()
 		return
 	}
-	c.Inc()
+	c.(prometheus.ExemplarAdder).AddWithExemplar(1, exemplar)
 }
 
-// record adds v to o. exemplar is checked, and may be nil.
-func record(o prometheus.Observer, v float64, exemplar prometheus.Labels) {
-	if observer, ok := o.(prometheus.ExemplarObserver); ok && exemplar != nil {
-		observer.ObserveWithExemplar(v, exemplar)
+// observeIf adds v to the histogram with these labels if there is such a value. exemplar is checked, and may be nil.
+func observeIf(is bool, h *prometheus.HistogramVec, labels []string, v float64, exemplar prometheus.Labels) {
+	if !is {
 		return
 	}
-	o.Observe(v)
+	o := h.WithLabelValues(labels...)
+	if exemplar == nil {
+		o.Observe(v)
+		return
+	}
+	o.(prometheus.ExemplarObserver).ObserveWithExemplar(v, exemplar)
 }
 
 // checkedExemplar returns l, or nil if l has no labels, or labels on which client_golang would panic. The names must
@@ -31,7 +36,8 @@ func checkedExemplar(l prometheus.Labels) prometheus.Labels {
 	runes := 0
 	for name, value := range l {
 		runes += utf8.RuneCountInString(name) + utf8.RuneCountInString(value)
-		if !isLabelName(name) || !utf8.ValidString(value) {
+		legal := model.LabelName(name).IsValidLegacy() && !strings.HasPrefix(name, model.ReservedLabelPrefix)
+		if !legal || !utf8.ValidString(value) {
 			return nil
 		}
 	}
@@ -39,16 +45,4 @@ func checkedExemplar(l prometheus.Labels) prometheus.Labels {
 		return nil
 	}
 	return l
-}
-
-// isLabelName reports whether name is a label-name of OpenMetrics that is not reserved.
-func isLabelName(name string) bool {
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c == '_', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', i > 0 && '0' <= c && c <= '9':
-		default:
-			return false
-		}
-	}
-	return name != "" && !strings.HasPrefix(name, "__")
 }

@@ -16,8 +16,8 @@ import (
 // Metrics are the metrics of one Locker, and of the middlewares and Guards on it. It is a [prometheus.Collector]. [New] makes it.
 // Its methods may be called concurrently.
 type Metrics struct {
-	requests requests
-	locker   lockerStats
+	requests *requests
+	all      []prometheus.Collector
 	route    func(context.Context, middleware.Event) string
 	exemplar func(context.Context, middleware.Event) prometheus.Labels // nil without WithExemplar
 }
@@ -91,7 +91,8 @@ func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
 		opt(&o)
 	}
 	of := prometheus.Labels{"locker": o.name}
-	m := &Metrics{requests: newRequests(of), locker: newLockerStats(l, of), route: o.route, exemplar: o.exemplar}
+	m := &Metrics{requests: newRequests(of), route: o.route, exemplar: o.exemplar}
+	m.all = append(m.requests.collectors(), newLockerStats(l, of))
 	if err := reg.Register(m); err != nil {
 		panic(fmt.Sprintf("promonce.New: the metrics of the Locker %q cannot be registered; "+
 			"call New once for each Locker, and give Lockers with one namespace a WithName each: %v", o.name, err))
@@ -101,13 +102,7 @@ func New(reg prometheus.Registerer, l *lock.Locker, opts ...Option) *Metrics {
 
 // Observe counts one request. Pass it to [middleware.WithObserver]; other observers may be set beside it.
 func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
-	var exemplar prometheus.Labels
-	if m.exemplar != nil {
-		exemplar = checkedExemplar(m.exemplar(ctx, e))
-	}
-	m.requests.observe(&e, labels{
-		outcome: string(e.Outcome), method: words.Method(e.Method), route: m.route(ctx, e), errorType: words.ErrorType(&e),
-	}, exemplar)
+	m.requests.observe(&e, words.Method(e.Method), m.route(ctx, e), m.exemplarOf(ctx, e))
 }
 
 // ObserveCall counts one call of once.Do as a request. Its route is the Operation of the key, and it has no method. Pass
@@ -115,27 +110,26 @@ func (m *Metrics) Observe(ctx context.Context, e middleware.Event) {
 // common; that of [WithRoute] is not called.
 func (m *Metrics) ObserveCall(ctx context.Context, e once.Event) {
 	event := words.OfCall(&e)
-	var exemplar prometheus.Labels
-	if m.exemplar != nil {
-		exemplar = checkedExemplar(m.exemplar(ctx, *event))
+	m.requests.observe(event, "", e.Operation, m.exemplarOf(ctx, *event))
+}
+
+func (m *Metrics) exemplarOf(ctx context.Context, e middleware.Event) prometheus.Labels {
+	if m.exemplar == nil {
+		return nil
 	}
-	m.requests.observe(event, labels{
-		outcome: string(e.Outcome), route: e.Operation, errorType: words.ErrorType(event),
-	}, exemplar)
+	return checkedExemplar(m.exemplar(ctx, e))
 }
 
 // Describe implements [prometheus.Collector].
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, c := range m.requests.collectors() {
+	for _, c := range m.all {
 		c.Describe(out)
 	}
-	m.locker.describe(out)
 }
 
 // Collect implements [prometheus.Collector].
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
-	for _, c := range m.requests.collectors() {
+	for _, c := range m.all {
 		c.Collect(out)
 	}
-	m.locker.collect(out)
 }

@@ -1,6 +1,8 @@
 package promonce
 
 import (
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,13 +13,9 @@ import (
 
 // requests are the metrics of requests.
 type requests struct {
-	total   family[prometheus.Counter]
-	shadow  family[prometheus.Counter]
-	differs family[prometheus.Counter]
-	handler family[prometheus.Observer]
-	wait    family[prometheus.Observer]
-	size    family[prometheus.Observer]
-	store   family[prometheus.Observer]
+	total, shadow, differs     *prometheus.CounterVec
+	handler, wait, size, store *prometheus.HistogramVec
+	routes                     routes
 }
 
 // The classic buckets. A run may take 60 s by default, and a record a little more than 1 MiB.
@@ -27,84 +25,90 @@ var (
 	sizeBuckets    = []float64{128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
 )
 
-func newRequests(of prometheus.Labels) requests {
-	histogram := func(name, help string, buckets []float64, names labelNames) family[prometheus.Observer] {
-		vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func newRequests(of prometheus.Labels) *requests {
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: name, Help: help, ConstLabels: of, Buckets: buckets,
 			NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
-		}, names)
-		return newFamily(vec, names, vec.WithLabelValues)
+		}, labels)
 	}
-	counter := func(name, help string, names labelNames) family[prometheus.Counter] {
-		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: of}, names)
-		return newFamily(vec, names, vec.WithLabelValues)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: of}, labels)
 	}
-	byError := labelNames{outcomeName, methodName, routeName, errorTypeName}
-	byRoute := labelNames{outcomeName, methodName, routeName}
-	byPhase := labelNames{phaseName, errorTypeName}
-	return requests{
+	return &requests{
 		total: counter("onceguard_requests_total",
-			"Requests whose method is protected, by what happened to them.", byError),
+			"Requests whose method is protected, by what happened to them.",
+			"outcome", "method", "route", "error_type"),
 		shadow: counter("onceguard_shadow_requests_total",
-			"Requests with WithShadow, by what would have happened to them.", byError),
+			"Requests with WithShadow, by what would have happened to them.",
+			"outcome", "method", "route", "error_type"),
 		differs: counter("onceguard_shadow_differs_total",
-			"Requests with WithShadow that were answered otherwise than the replay would have been.", byRoute),
+			"Requests with WithShadow that were answered otherwise than the replay would have been.",
+			"outcome", "method", "route"),
 		handler: histogram("onceguard_handler_duration_seconds",
-			"Duration of the handler, protected or not.", handlerBuckets, byRoute),
+			"Duration of the handler, protected or not.",
+			handlerBuckets, "outcome", "method", "route"),
 		wait: histogram("onceguard_wait_duration_seconds",
-			"How long duplicates waited for the response of the first request.", handlerBuckets, byRoute),
+			"How long duplicates waited for the response of the first request.",
+			handlerBuckets, "outcome", "method", "route"),
 		size: histogram("onceguard_record_size_bytes",
-			"Size of responses as they are stored or were replayed: compressed, encrypted.", sizeBuckets, byRoute),
+			"Size of responses as they are stored or were replayed: compressed, encrypted.",
+			sizeBuckets, "outcome", "method", "route"),
 		store: histogram("onceguard_store_duration_seconds",
-			"Duration of the calls to Redis and to the journal.", storeBuckets, byPhase),
+			"Duration of the calls to Redis and to the journal.",
+			storeBuckets, "phase", "error_type"),
+		routes: routes{known: map[string]bool{}},
 	}
 }
 
-func (r *requests) collectors() [7]prometheus.Collector {
-	return [...]prometheus.Collector{r.total.vec, r.shadow.vec, r.differs.vec, r.handler.vec, r.wait.vec, r.size.vec, r.store.vec}
+func (r *requests) collectors() []prometheus.Collector {
+	return []prometheus.Collector{r.total, r.shadow, r.differs, r.handler, r.wait, r.size, r.store}
 }
 
 // observe counts the request. exemplar may be nil.
-func (r *requests) observe(e *middleware.Event, l labels, exemplar prometheus.Labels) {
+func (r *requests) observe(e *middleware.Event, method, route string, exemplar prometheus.Labels) {
+	errorType := words.ErrorType(e)
+	byRoute := []string{string(e.Outcome), method, r.routes.bounded(route)}
+	byError := append(byRoute, errorType)
 	if e.Shadow { // must not raise an alert
-		increment(r.shadow.of(l), exemplar)
+		increment(r.shadow.WithLabelValues(byError...), exemplar)
 		if e.Differs {
-			byRoute := l
-			byRoute.errorType = ""
-			increment(r.differs.of(byRoute), exemplar)
+			increment(r.differs.WithLabelValues(byRoute...), exemplar)
 		}
 	} else {
-		r.observeRequest(e, l, exemplar)
+		increment(r.total.WithLabelValues(byError...), exemplar)
+		observeIf(!e.Handler.Start.IsZero(), r.handler, byRoute, e.Handler.Duration.Seconds(), exemplar)
+		observeIf(!e.Wait.Start.IsZero(), r.wait, byRoute, e.Wait.Duration.Seconds(), exemplar)
+		observeIf(e.Size > 0, r.size, byRoute, float64(e.Size), exemplar)
 	}
-	r.observeStore(e, l.errorType, exemplar)
-}
-
-func (r *requests) observeRequest(e *middleware.Event, l labels, exemplar prometheus.Labels) {
-	increment(r.total.of(l), exemplar)
-	byRoute := l
-	byRoute.errorType = ""
-	if !e.Handler.Start.IsZero() {
-		record(r.handler.of(byRoute), e.Handler.Duration.Seconds(), exemplar)
-	}
-	if !e.Wait.Start.IsZero() {
-		record(r.wait.of(byRoute), e.Wait.Duration.Seconds(), exemplar)
-	}
-	if e.Size > 0 {
-		record(r.size.of(byRoute), float64(e.Size), exemplar)
-	}
-}
-
-// observeStore measures the calls to Redis and to the journal.
-func (r *requests) observeStore(e *middleware.Event, errorType string, exemplar prometheus.Labels) {
 	failed := words.FailedPhase(e)
 	for _, p := range words.PhasesOf(e) {
-		if p.Start.IsZero() || p.Name == words.Wait {
-			continue
-		}
-		byPhase := labels{phase: p.Name}
+		byPhase := []string{p.Name, ""}
 		if p.Name == failed {
-			byPhase.errorType = errorType
+			byPhase[1] = errorType
 		}
-		record(r.store.of(byPhase), p.Duration.Seconds(), exemplar)
+		inStore := p.Name != words.Wait && !p.Start.IsZero()
+		observeIf(inStore, r.store, byPhase, p.Duration.Seconds(), exemplar)
 	}
+}
+
+// maxRoutes is how many routes have series of their own. Without WithRoute a service hardly has so many.
+const maxRoutes = 500
+
+// routes are the values of the label route.
+type routes struct {
+	mu    sync.Mutex
+	known map[string]bool
+}
+
+// bounded returns the route in UTF-8, without which Prometheus panics, or _OTHER if there are maxRoutes others.
+func (r *routes) bounded(route string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	route = strings.ToValidUTF8(route, "\uFFFD")
+	if len(r.known) >= maxRoutes && !r.known[route] {
+		return words.Other
+	}
+	r.known[route] = true
+	return route
 }

@@ -20,30 +20,69 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	found, err := g.claim(req)
 	req.StorageKey = cmp.Or(req.StorageKey, found.Key)
 	g.StorageKey(req)
-	isAlone := errors.Is(err, lock.ErrNoRedis)
-	switch {
-	case isAlone && !req.TooOld: // the row that an intent journal stores at Begin takes the place of the claim
-		return r.begin(nil, nil)
-	case isAlone:
-		return g.lookInJournal(req, refuse(Expired, nil))
-	case err != nil && !req.TooOld && g.mayFailOpen(ctx, err):
-		return refuse(Unprotected, err)
-	case err != nil && !req.TooOld && g.mayRunWithoutLease(ctx, err):
-		return r.begin(nil, err)
-	case errors.Is(err, lock.ErrSettled), err != nil && g.mayRunWithoutLease(ctx, err):
-		return g.lookInJournal(req, unclaimed(err))
-	case err != nil:
-		return unclaimed(err)
-	case found.State == lock.Granted:
+	switch g.classify(req, &found, err) {
+	case claimGranted:
 		return r.begin(found.Lease, nil)
-	case found.State == lock.Abandoned, found.State == lock.Free:
-		result := g.lookInJournal(req, g.ifNoRow(req, &found))
-		if result.Kind == NoRecord { // that run has not happened
-			return r.beginAfter()
+	case claimNotNeeded:
+		if errors.Is(err, lock.ErrNoRedis) {
+			err = nil
 		}
-		return result
+		return r.begin(nil, err)
+	case claimWaived:
+		return refuse(Unprotected, err)
+	case claimFailed:
+		return unclaimed(err)
+	case claimInDoubt:
+		return g.lookInJournal(req, unclaimed(err))
+	case claimTaken:
+		return g.byRedis(req, &found)
 	}
-	return g.byRedis(req, &found)
+	result := g.lookInJournal(req, g.ifNoRow(req, &found))
+	if result.Kind == NoRecord { // the run that has left its claim has not happened
+		return r.beginAfter()
+	}
+	return result
+}
+
+// claimed is what has come of a claim, or of the look at a key that is too old. The first row that fits counts:
+//
+//	claimNotNeeded  without Redis, or Redis does not answer and Policy.mayRunWithoutLease: the journal protects the run alone
+//	claimInDoubt    the same for a key that is too old; or Redis cannot confirm its record: the journal may have it
+//	claimWaived     Redis does not answer, and Policy.mayFailOpen
+//	claimFailed     any other error
+//	claimGranted    the request has the key
+//	claimLeft       the key is free and too old, or an earlier run has left it
+//	claimTaken      another run has the key, or it holds a record
+type claimed uint8
+
+const (
+	claimNotNeeded claimed = iota
+	claimInDoubt
+	claimWaived
+	claimFailed
+	claimGranted
+	claimLeft
+	claimTaken
+)
+
+// classify returns what has come of a claim, which has returned found and err.
+func (g *Guard) classify(req *Request, found *lock.Claim, err error) claimed {
+	isAlone := errors.Is(err, lock.ErrNoRedis) || err != nil && g.mayRunWithoutLease(req.caller, err)
+	switch {
+	case isAlone && !req.TooOld:
+		return claimNotNeeded
+	case isAlone, errors.Is(err, lock.ErrSettled):
+		return claimInDoubt
+	case err != nil && !req.TooOld && g.mayFailOpen(req.caller, err):
+		return claimWaived
+	case err != nil:
+		return claimFailed
+	case found.State == lock.Granted:
+		return claimGranted
+	case found.State == lock.Abandoned, found.State == lock.Free:
+		return claimLeft
+	}
+	return claimTaken
 }
 
 // beginAfter begins a run under a key whose claim was abandoned by a run with a journal, which has no row of it: see

@@ -1,4 +1,4 @@
-// Package run runs an operation once for each key. It knows no HTTP, apart from the texts in answers.go. A door is what
+// Package run runs an operation once for each key. It knows no HTTP. A door is what
 // protects operations of one kind: package middleware the handlers of HTTP requests, package once functions. A door
 // derives the key, calls Begin, runs its operation if it may, and returns to its client what the Result says:
 //
@@ -25,7 +25,7 @@
 //	request.go     what a door asks for, and the context of what is sent for it
 //	duplicate.go   what a request gets whose key another run has; Wait
 //	result.go      what Begin, Wait and Conclude return
-//	answers.go     the table: what a request gets that does not run, by HTTP, in a function and by gRPC
+//	answers.go     the table: what a request gets that does not run
 //	run.go         a run, from Start to Conclude; Do, also after a panic
 //	control.go     what the operation decides about its run: Keep, Discard, Unknown, Retain
 //	decide.go      the table: what a run does with its key

@@ -84,9 +84,9 @@ func (g *Guard) byRecord(req *Request, value []byte) Result {
 	case alike == incomparable:
 		return refuse(FingerprintChanged, nil)
 	case r.Tombstone && r.Unknown:
-		return refuse(UnknownNotStored, errNoOutcome)
+		return refuse(UnknownNotKept, errNoOutcome)
 	case r.Tombstone:
-		result = refuse(NotStored, nil)
+		result = refuse(NotKept, nil)
 		result.Record = r
 	}
 	return result
@@ -111,7 +111,7 @@ func (g *Guard) byEntry(req *Request, entry *journal.Entry) Result {
 	case entry.Record != nil:
 		return g.byRecord(req, entry.Record)
 	case entry.State == journal.Done:
-		return refuse(NotStored, nil)
+		return refuse(NotKept, nil)
 	case entry.State == journal.Unfinished:
 		return g.unfinished(entry.Age)
 	}

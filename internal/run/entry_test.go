@@ -113,10 +113,10 @@ func TestNoteAndRecordOfARow(t *testing.T) {
 	}{
 		"the same input":    {func(*journal.Entry) {}, 1, run.Stored},
 		"another input":     {func(*journal.Entry) {}, 2, run.Reused},
-		"no record":         {func(e *journal.Entry) { e.Record = nil }, 1, run.NotStored},
+		"no record":         {func(e *journal.Entry) { e.Record = nil }, 1, run.NotKept},
 		"a broken record":   {func(e *journal.Entry) { e.Record[len(e.Record)-1]++ }, 1, run.Unreadable},
 		"a broken note":     {func(e *journal.Entry) { e.Note = e.Note[1:] }, 1, run.Unreadable},
-		"neither of either": {func(e *journal.Entry) { e.Note, e.Record = nil, nil }, 1, run.NotStored},
+		"neither of either": {func(e *journal.Entry) { e.Note, e.Record = nil, nil }, 1, run.NotKept},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -135,6 +135,8 @@ func (g *Guard) note(room []byte, req *Request) []byte {
 // unclaimed returns the result of a claim that failed with err.
 func unclaimed(err error) Result {
 	switch {
+	case errors.Is(err, lock.ErrNoRedis): // there is nothing to look at
+		return refuse(Expired, nil)
 	case errors.Is(err, lock.ErrForeign):
 		return refuse(Unreadable, err)
 	case errors.Is(err, lock.ErrSettled):

@@ -101,7 +101,7 @@ func TestBegin(t *testing.T) {
 		"no Redis, journal":                 {refused, run.Policy{Journal: &fakeJournal{}}, nil, run.Begun, nil},
 		"no Redis, journal that fails":      {refused, run.Policy{Journal: &outage{beginFails: true}}, nil, run.NotBegun, errRefused},
 		"no Redis, journal, too old":        {refused, run.Policy{Journal: row(journal.Absent)}, tooOld, run.Unavailable, errRefused},
-		"no Redis, done, too old":           {refused, run.Policy{Journal: row(journal.Done)}, tooOld, run.NotStored, nil},
+		"no Redis, done, too old":           {refused, run.Policy{Journal: row(journal.Done)}, tooOld, run.NotKept, nil},
 		"no Redis, running, too old":        {refused, run.Policy{Journal: row(journal.Running)}, tooOld, run.InFlight, nil},
 		"no Redis, journal, at most once":   {refused, run.Policy{Journal: &fakeJournal{}, AtMostOnce: true}, nil, run.Unavailable, errRefused},
 		"foreign":                           {foreign, run.Policy{}, nil, run.Unreadable, lock.ErrForeign},
@@ -111,13 +111,13 @@ func TestBegin(t *testing.T) {
 		"pending":                           {pending, run.Policy{}, nil, run.Unconfirmed, lock.ErrSettled},
 		"pending, open":                     {pending, run.Policy{FailOpen: true}, nil, run.Unconfirmed, lock.ErrSettled},
 		"pending, journal":                  {pending, run.Policy{Journal: row(journal.Absent)}, nil, run.Unconfirmed, lock.ErrSettled},
-		"pending, done":                     {pending, run.Policy{Journal: row(journal.Done)}, nil, run.NotStored, nil},
+		"pending, done":                     {pending, run.Policy{Journal: row(journal.Done)}, nil, run.NotKept, nil},
 		"held":                              {held, run.Policy{}, nil, run.InFlight, nil},
 		"held, done":                        {held, run.Policy{Journal: row(journal.Done)}, nil, run.InFlight, nil},
 		"held, open":                        {held, run.Policy{FailOpen: true}, nil, run.InFlight, nil},
 		"held, too old":                     {held, run.Policy{}, tooOld, run.InFlight, nil},
 		"abandoned":                         {abandoned, run.Policy{}, nil, run.Unknown, nil},
-		"abandoned, done":                   {abandoned, run.Policy{Journal: row(journal.Done)}, nil, run.NotStored, nil},
+		"abandoned, done":                   {abandoned, run.Policy{Journal: row(journal.Done)}, nil, run.NotKept, nil},
 		"abandoned, running":                {abandoned, run.Policy{Journal: row(journal.Running)}, nil, run.InFlight, nil},
 		"abandoned, unfinished":             {abandoned, run.Policy{Journal: row(journal.Unfinished)}, nil, run.UnknownYet, nil},
 		"abandoned, another's":              {abandoned, run.Policy{}, func(req *run.Run) { req.Request = request(2).Request }, run.Reused, nil},
@@ -126,7 +126,7 @@ func TestBegin(t *testing.T) {
 		"free, too old, journal":            {nil, run.Policy{Journal: row(journal.Absent)}, tooOld, run.Expired, nil},
 		"free, too old, running":            {nil, run.Policy{Journal: row(journal.Running)}, tooOld, run.InFlight, nil},
 		"free, too old, unfinished":         {nil, run.Policy{Journal: row(journal.Unfinished)}, tooOld, run.UnknownYet, nil},
-		"free, too old, done":               {nil, run.Policy{Journal: row(journal.Done)}, tooOld, run.NotStored, nil},
+		"free, too old, done":               {nil, run.Policy{Journal: row(journal.Done)}, tooOld, run.NotKept, nil},
 		"free, too old, journal that fails": {nil, run.Policy{Journal: &outage{lookFails: true}}, tooOld, run.Unavailable, errDown},
 		"free, open":                        {nil, run.Policy{FailOpen: true}, nil, run.Begun, nil},
 		"free, the row runs":                {nil, run.Policy{Journal: row(journal.Running)}, nil, run.InFlight, nil},
@@ -166,7 +166,7 @@ func TestBegin(t *testing.T) {
 			} else if after, _ := mini.Raw(t, locker.StorageKey("k")); req.TooOld && after != before {
 				t.Errorf("the key holds %q, and held %q", after, before)
 			}
-			if isAsked := !req.Phases.Journal.Start.IsZero(); isAsked && test.policy.Journal == nil || !isAsked && test.kind == run.NotStored {
+			if isAsked := !req.Phases.Journal.Start.IsZero(); isAsked && test.policy.Journal == nil || !isAsked && test.kind == run.NotKept {
 				t.Errorf("%+v", req.Phases)
 			}
 			hook.end(t, locker)

@@ -33,7 +33,7 @@ func TestYield(t *testing.T) {
 		"a record, its last millisecond":  {brief(time.Millisecond), run.Stored, true},
 		"a record that expires":           {brief(time.Millisecond - 1), run.Stored, false},
 		"a record that cannot be read":    {broken, run.Unreadable, false},
-		"no record":                       {journal.Entry{State: journal.Done, Token: "another", Left: time.Hour}, run.NotStored, false},
+		"no record":                       {journal.Entry{State: journal.Done, Token: "another", Left: time.Hour}, run.NotKept, false},
 		"a run":                           {journal.Entry{State: journal.Running, Token: "another", Note: note}, run.InFlight, false},
 		"a run, and no note":              {journal.Entry{State: journal.Running, Token: "another"}, run.Unreadable, false},
 		"a run without an outcome":        {journal.Entry{State: journal.Unfinished, Token: "another", Note: note}, run.UnknownYet, false},

@@ -12,7 +12,7 @@ type Result struct {
 	Outcome Outcome // empty if Kind is Begun
 	Err     error   // for an observer: why something failed, or why the outcome is what it is
 
-	Record       record.Record // if Kind is Stored or NotStored; of the latter the payload may be empty
+	Record       record.Record // if Kind is Stored or NotKept; of the latter the payload may be empty
 	Size         int           // of the record in bytes, as it is stored or pending; 0 if there is none
 	Settle       Phase         // from Conclude: from the end of the operation until the key was settled
 	RetryAfter   time.Duration // if Kind is InFlight or UnknownYet

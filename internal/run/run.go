@@ -23,7 +23,6 @@ type Run struct {
 	ctx       runContext
 	product   Product
 	completed time.Time // when the operation ended
-	concludes bool      // Conclude was called
 }
 
 // protection is what decides about the key of a run.
@@ -107,7 +106,7 @@ func (r *Run) CutOff() (expired error) {
 // run's own product: another has the key, or it is not known whether one has, or whether the transaction was committed.
 //
 // From now on the lease is renewed until the key is settled. If Conclude does not return, because a journal or a product
-// panics, the lease runs out. Conclude may then be called again, which does not renew it.
+// panics, the lease runs out, and Conclude may be called again.
 func (r *Run) Conclude(end Ending) Result {
 	concluded := false
 	defer func() {
@@ -115,10 +114,7 @@ func (r *Run) Conclude(end Ending) Result {
 			r.leave()
 		}
 	}()
-	if !r.concludes {
-		r.concludes = true
-		r.renewUntil(time.Time{})
-	}
+	r.renewUntil(time.Time{})
 	result := r.protection.conclude(r, end)
 	concluded = true
 	result.Err = errors.Join(result.Err, r.claimErr)

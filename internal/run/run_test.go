@@ -154,11 +154,11 @@ func TestConclude(t *testing.T) {
 	}{
 		"stored":       {product{keeps: true, body: "b"}, nil, run.Whole, run.OutcomeExecuted, run.Stored, "hb", false},
 		"freed":        {product{}, nil, run.Whole, run.OutcomeFreed, run.Begun, "", false},
-		"too large":    {product{keeps: true, unable: true}, nil, run.Whole, run.OutcomeNotStored, run.NotStored, "known", false},
-		"partial":      {product{}, nil, run.Partial, run.OutcomeNotStored, run.NotStored, "known", true},
+		"too large":    {product{keeps: true, unable: true}, nil, run.Whole, run.OutcomeNotStored, run.NotKept, "known", false},
+		"partial":      {product{}, nil, run.Partial, run.OutcomeNotStored, run.NotKept, "known", true},
 		"panicked":     {product{}, nil, run.Interrupted, run.OutcomePanicked, run.InFlight, "", true},
-		"kept, broken": {product{}, (*run.Control).Keep, run.Broken, run.OutcomeRunUnknown, run.NotStored, "unknown", true},
-		"sent, broken": {product{sent: true}, (*run.Control).Sending, run.Broken, run.OutcomeRunUnknown, run.UnknownNotStored, "", true},
+		"kept, broken": {product{}, (*run.Control).Keep, run.Broken, run.OutcomeRunUnknown, run.NotKept, "unknown", true},
+		"sent, broken": {product{sent: true}, (*run.Control).Sending, run.Broken, run.OutcomeRunUnknown, run.UnknownNotKept, "", true},
 		"unknown":      {product{keeps: true}, (*run.Control).Unknown, run.Whole, run.OutcomeRunUnknown, run.InFlight, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -331,13 +331,13 @@ func TestEndInJournal(t *testing.T) {
 	}{
 		"stored":         {false, run.Whole, product{keeps: true, body: "b"}, nil, 1, "hb", run.OutcomeExecuted, run.Stored, true},
 		"stored, intent": {true, run.Whole, product{keeps: true, body: "b"}, nil, 1, "hb", run.OutcomeExecuted, run.Stored, false},
-		"tombstone":      {true, run.Partial, product{}, nil, 1, "known", run.OutcomeNotStored, run.NotStored, false},
+		"tombstone":      {true, run.Partial, product{}, nil, 1, "known", run.OutcomeNotStored, run.NotKept, false},
 		"freed":          {false, run.Whole, product{}, nil, 0, "", run.OutcomeFreed, run.Begun, false},
 		"freed, intent":  {true, run.Whole, product{}, nil, 1, "", run.OutcomeFreed, run.Begun, false},
 		"left":           {false, run.Interrupted, product{}, nil, 0, "", run.OutcomePanicked, run.InFlight, false},
-		"left and kept":  {false, run.Interrupted, product{}, (*run.Control).Keep, 1, "unknown", run.OutcomePanicked, run.NotStored, false},
+		"left and kept":  {false, run.Interrupted, product{}, (*run.Control).Keep, 1, "unknown", run.OutcomePanicked, run.NotKept, false},
 		"left, intent":   {true, run.Interrupted, product{}, (*run.Control).Keep, 0, "", run.OutcomePanicked, run.InFlight, false},
-		"left and sent":  {false, run.Interrupted, product{}, (*run.Control).Sending, 1, "unknown", run.OutcomePanicked, run.UnknownNotStored, false},
+		"left and sent":  {false, run.Interrupted, product{}, (*run.Control).Sending, 1, "unknown", run.OutcomePanicked, run.UnknownNotKept, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

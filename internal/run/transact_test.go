@@ -77,13 +77,13 @@ func TestTransactionEnds(t *testing.T) {
 		"failed, own row begun":     {fail(unsealed), found(journal.Begun, true), errDo, rolledBack, nil, run.Own},
 		"failed, own row runs":      {fail(unsealed), found(journal.Running, true), errDo, rolledBack, nil, run.Own},
 		"failed, own row is lost":   {fail(unsealed), found(journal.Unfinished, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.UnknownYet},
-		"failed, own row is done":   {fail(unsealed), found(journal.Done, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.NotStored},
+		"failed, own row is done":   {fail(unsealed), found(journal.Done, true), journal.ErrAnswered, unknown, journal.ErrAnswered, run.NotKept},
 		"failed, another's begun":   {fail(unsealed), found(journal.Begun, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
 		"failed, another's runs":    {fail(unsealed), found(journal.Running, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
 		"failed, no answer":         {fail(unsealed), down, journal.ErrAnswered, unknown, journal.ErrAnswered, run.CommitUnknown},
 		"sealed, failed":            {fail(sealed), nothing, errDo, []string{"begin", "seal", "rewind"}, nil, run.Own},
 		"sealed, failed, committed": {fail(sealed), own, nil, []string{"begin", "seal", "keep"}, journal.ErrTwice, run.Own},
-		"sealed, failed, another's": {fail(sealed), found(journal.Done, false), journal.ErrAnswered, answered, journal.ErrAnswered, run.NotStored},
+		"sealed, failed, another's": {fail(sealed), found(journal.Done, false), journal.ErrAnswered, answered, journal.ErrAnswered, run.NotKept},
 		"sealed, failed, no answer": {fail(sealed), down, journal.ErrAnswered, answered, journal.ErrAnswered, run.CommitUnknown},
 		"panicked":                  {crash(unsealed), nil, nil, rolledBack, nil, run.Own},
 		"sealed, panicked":          {crash(sealed), nil, nil, answered, journal.ErrAnswered, run.CommitUnknown},
@@ -234,7 +234,7 @@ func TestCommitUnknown(t *testing.T) {
 			if left := j.ended[0].Left; left > test.keep || left < test.keep-30*time.Second {
 				t.Errorf("kept for %v, want %v", left, test.keep)
 			}
-			want(t, g.Begin(t.Context(), request(1)), run.UnknownNotStored, run.OutcomeUnknown)
+			want(t, g.Begin(t.Context(), request(1)), run.UnknownNotKept, run.OutcomeUnknown)
 		})
 	}
 }

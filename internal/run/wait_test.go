@@ -60,7 +60,7 @@ func TestWaitAlone(t *testing.T) {
 				return entry(journal.Running), nil
 			}
 			return entry(journal.Done), nil
-		}, run.NotStored, nil, ends, ends + time.Second},
+		}, run.NotKept, nil, ends, ends + time.Second},
 		"unfinished": {time.Minute, 0, func(_ context.Context, at time.Duration) (journal.Entry, error) {
 			return entry(journal.Unfinished), nil
 		}, run.UnknownYet, nil, 0, 20 * time.Millisecond},
@@ -87,7 +87,7 @@ func TestWaitAlone(t *testing.T) {
 				return journal.Entry{}, errDown
 			}
 			return entry(journal.Done), nil
-		}, run.NotStored, nil, ends, ends + time.Second},
+		}, run.NotKept, nil, ends, ends + time.Second},
 		"the last answer takes too long": {time.Second, 0, func(ctx context.Context, at time.Duration) (journal.Entry, error) {
 			<-ctx.Done()
 			return entry(journal.Done), ctx.Err()
@@ -207,11 +207,11 @@ func TestWait(t *testing.T) {
 		err     error
 	}{
 		"released":       {func(w begun, l *lock.Lease) { _ = l.Release(w.Context()) }, nil, run.NoRecord, nil},
-		"released, done": {func(w begun, l *lock.Lease) { _ = l.Release(w.Context()) }, row(journal.Done), run.NotStored, nil},
+		"released, done": {func(w begun, l *lock.Lease) { _ = l.Release(w.Context()) }, row(journal.Done), run.NotKept, nil},
 		"abandoned, done": {func(w begun, l *lock.Lease) {
 			l.Abandon()
 			w.mini.Elapse(w.T, time.Minute)
-		}, row(journal.Done), run.NotStored, nil},
+		}, row(journal.Done), run.NotKept, nil},
 		"no record":         {func(w begun, l *lock.Lease) { _ = l.Settle(w.Context(), []byte("x"), time.Hour) }, nil, run.Unreadable, nil},
 		"no record, done":   {func(w begun, l *lock.Lease) { _ = l.Settle(w.Context(), []byte("x"), time.Hour) }, row(journal.Done), run.Unreadable, nil},
 		"another program's": {func(w begun, _ *lock.Lease) { w.client.Set(w.Context(), w.locker.StorageKey("k"), "x", 0) }, nil, run.Unreadable, lock.ErrForeign},
@@ -260,7 +260,7 @@ func TestWaitForARow(t *testing.T) {
 	t.Parallel()
 	for name, claimed := range map[string]bool{"the journal alone has it": false, "the lease ends while it waits": true} {
 		for state, kind := range map[journal.State]run.Kind{
-			journal.Absent: run.NoRecord, journal.Done: run.NotStored, journal.Unfinished: run.UnknownYet, journal.Running: run.InFlight,
+			journal.Absent: run.NoRecord, journal.Done: run.NotKept, journal.Unfinished: run.UnknownYet, journal.Running: run.InFlight,
 		} {
 			t.Run(fmt.Sprintf("%s, then %v", name, state), func(t *testing.T) {
 				t.Parallel()

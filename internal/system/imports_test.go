@@ -15,11 +15,11 @@ import (
 var allowedImports = map[string][]string{
 	"middleware": {
 		"keyfunc", "lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/reread", "internal/option",
-		"middleware/internal/capture", "middleware/internal/shadow", "middleware/internal/problem", "middleware/internal/response", "middleware/internal/buffer",
+		"internal/problem", "middleware/internal/capture", "middleware/internal/shadow", "middleware/internal/response", "middleware/internal/buffer",
 	},
 	"middleware/internal/capture":  {"journal", "middleware/internal/response", "middleware/internal/buffer"},
 	"middleware/internal/shadow":   {"internal/run", "internal/reread", "middleware/internal/capture", "middleware/internal/response"},
-	"middleware/internal/problem":  {"keyfunc", "internal/run"},
+	"internal/problem":             {"keyfunc", "internal/run"},
 	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
 	"middleware/internal/buffer":   {},
 
@@ -92,7 +92,7 @@ func listPackages(t *testing.T) map[string][]string {
 		t.Skip("needs the go command: ", err)
 	}
 	list := exec.CommandContext(t.Context(), command, "list", "-json=ImportPath,GoFiles,Imports",
-		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/record/...", module+"internal/background/...", module+"internal/operate/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
+		module+"middleware/...", module+"once/...", module+"internal/run/...", module+"internal/problem/...", module+"internal/record/...", module+"internal/background/...", module+"internal/operate/...", module+"keyfunc/...", module+"journal/...", module+"lock/...", module+"admin/...",
 		module+"oncetest/...", module+"profile/...")
 	out, err := list.Output()
 	if err != nil {

@@ -35,7 +35,7 @@ func (q *queue) newBatch(start time.Time) *batch {
 func (q *queue) recycle(b *batch) {
 	clear(b.commands)
 	b.commands = b.commands[:0]
-	if len(q.spare) < maxInFlight {
+	if len(q.spare) < fewInFlight {
 		q.spare = append(q.spare, b)
 	}
 }

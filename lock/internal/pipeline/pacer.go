@@ -3,7 +3,8 @@ package pipeline
 import "time"
 
 const (
-	maxInFlight   = 3         // batches of one queue, except for probes
+	maxInFlight   = 3         // batches of a full queue; a queue with few commands in flight may have more: see queue.full
+	fewInFlight   = 8         // commands: with fewer in flight a queue is never full
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
 
 	smallBatch = 16  // commands: the limit of a batch is never lower; a short queue still gives smaller batches
@@ -38,7 +39,7 @@ type pacer struct {
 	opTimeout time.Duration
 
 	max        int           // commands in a batch; from smallBatch to largestMax
-	took       time.Duration // moving average: how long a batch takes while maxInFlight are in flight
+	took       time.Duration // moving average: how long a batch takes while the queue is full
 	quickest   time.Duration // the shortest time of such a batch since the queue was empty: see adapt
 	completed  time.Time     // when such a batch last completed
 	replyBytes int           // moving average: bytes in a reply
@@ -66,7 +67,7 @@ func (p *pacer) tooLateCutoff(now time.Time, inFlight int) time.Time {
 func (p *pacer) replied(bytes int) { p.replyBytes += (bytes - p.replyBytes) / 8 }
 
 // adapt adjusts took and max to a batch that took from start to now. The queue calls it only for batches that completed
-// while maxInFlight were in flight. One slow command shows that the server is slow, and lowers max to smallBatch.
+// while it was full. One slow command shows that the server is slow, and lowers max to smallBatch.
 func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	elapsed := now.Sub(start)
@@ -92,6 +93,5 @@ func (p *pacer) maxSilence() time.Duration { return p.opTimeout / silenceDivisor
 // other connections can send.
 func (p *pacer) stalledBefore(start time.Time) time.Time { return start.Add(-p.maxSilence()) }
 
-// silent reports whether no batch has completed for maxSilence while maxInFlight were in flight: the node should be
-// probed.
+// silent reports whether no batch has completed for maxSilence while the queue was full: the node should be probed.
 func (p *pacer) silent(now time.Time) bool { return now.Sub(p.completed) >= p.maxSilence() }

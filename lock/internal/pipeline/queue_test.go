@@ -136,26 +136,26 @@ func TestOneCommandGoesAtOnce(t *testing.T) {
 	})
 }
 
-// While fewer than maxInFlight batches are in flight, a command is sent at once. Later commands wait, and are sent together.
+// While few commands are in flight, a command is sent at once. Later commands wait, and are sent together.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 		n.takes = func([]string) time.Duration { return 10 * ms }
 		var results []func() Result
-		for i := range maxInFlight + 20 {
+		for i := range fewInFlight + 20 {
 			results = append(results, start(p, t.Context(), fmt.Sprint(i), nil))
 		}
-		if got := n.sent(); got != "0 1 2" {
-			t.Errorf("sent %s, want %d commands alone", got, maxInFlight)
+		if got := n.sent(); got != "0 1 2 3 4 5 6 7" {
+			t.Errorf("sent %s, want %d commands alone", got, fewInFlight)
 		}
 		for i, result := range results {
 			wantReply(t, result(), fmt.Sprint(i))
 		}
-		if n.mostAtOnce != maxInFlight {
-			t.Errorf("%d batches were in flight at once, want %d", n.mostAtOnce, maxInFlight)
+		if n.mostAtOnce != fewInFlight {
+			t.Errorf("%d batches were in flight at once, want %d", n.mostAtOnce, fewInFlight)
 		}
 		var sizes []int
-		for _, b := range n.batches[maxInFlight:] {
+		for _, b := range n.batches[fewInFlight:] {
 			sizes = append(sizes, len(b))
 		}
 		slices.Sort(sizes)
@@ -163,6 +163,23 @@ func TestBatches(t *testing.T) {
 			t.Errorf("20 commands went in batches of %v", got)
 		}
 	})
+}
+
+// A queue is full with three batches and eight commands in flight, not with fewer of either.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		batches, commands int
+		want              bool
+	}{
+		{0, 0, false}, {2, 2, false}, {2, 500, false}, {3, 3, false}, {3, 7, false}, {7, 7, false},
+		{3, 8, true}, {8, 8, true}, {3, 500, true}, {9, 9, true},
+	} {
+		q := &queue{inFlight: make([]*batch, test.batches), unanswered: test.commands}
+		if got := q.full(); got != test.want {
+			t.Errorf("%d batches with %d commands: full is %t", test.batches, test.commands, got)
+		}
+	}
 }
 
 // A command whose reply go-redis parses is sent alone.
@@ -322,7 +339,7 @@ func TestCancelInTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 		n.takes = func([]string) time.Duration { return 20 * ms }
 		var results []func() Result
-		for i := range maxInFlight {
+		for i := range fewInFlight {
 			results = append(results, start(p, t.Context(), fmt.Sprint(i), nil))
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -402,7 +419,7 @@ func TestSendFails(t *testing.T) {
 	})
 }
 
-// Batches that hang do not delay commands on other connections, even if four hang: the queue probes the node and, once
+// Batches that hang do not delay commands on other connections, even if as many hang as fill it: the queue probes the node and, once
 // a probe is complete, gives the places of those batches to others.
 func TestSilentConnections(t *testing.T) {
 	t.Parallel()
@@ -414,7 +431,7 @@ func TestSilentConnections(t *testing.T) {
 			return ms
 		}
 		var hang []func() Result
-		for i := range maxInFlight {
+		for i := range fewInFlight {
 			hang = append(hang, start(p, t.Context(), fmt.Sprint("hangs", i), nil))
 		}
 		time.Sleep(ms)
@@ -433,6 +450,10 @@ func TestSilentConnections(t *testing.T) {
 			if r := result(); !errors.Is(r.Err, context.DeadlineExceeded) || !r.Unsure {
 				t.Errorf("a command that hangs: %v, unsure %t", r.Err, r.Unsure)
 			}
+		}
+		time.Sleep(10 * time.Second)
+		if took := p.router.one.plain.pacer.took; took > ms {
+			t.Errorf("a batch takes %v: those that hung have changed the pace", took)
 		}
 	})
 }

@@ -475,6 +475,7 @@ func (q *queue) occupy() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pacer.completed = time.Now() // so that no probe is due
+	q.unanswered = fewInFlight
 	for range maxInFlight {
 		q.inFlight = append(q.inFlight, &batch{start: time.Now()})
 	}
@@ -493,20 +494,20 @@ func TestStats(t *testing.T) {
 		}
 		n.takes = func([]string) time.Duration { return 10 * ms }
 		want(Stats{})
-		for range maxInFlight + 2 {
+		for range fewInFlight + 2 {
 			start(p, t.Context(), "a", nil)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		canceled := start(p, ctx, "canceled", nil)
-		want(Stats{Queued: 3, InFlight: maxInFlight, Batches: maxInFlight, Commands: maxInFlight})
+		want(Stats{Queued: 3, InFlight: fewInFlight, Batches: fewInFlight, Commands: fewInFlight})
 		cancel()
 		_ = canceled()
-		want(Stats{Queued: 2, InFlight: maxInFlight, Batches: maxInFlight, Commands: maxInFlight, GivenUp: 1})
+		want(Stats{Queued: 2, InFlight: fewInFlight, Batches: fewInFlight, Commands: fewInFlight, GivenUp: 1})
 		time.Sleep(100 * ms)
-		want(Stats{Batches: maxInFlight + 1, Commands: maxInFlight + 2, GivenUp: 1})
+		want(Stats{Batches: fewInFlight + 1, Commands: fewInFlight + 2, GivenUp: 1})
 		n.err = io.EOF
 		_ = start(p, t.Context(), "b", nil)()
-		want(Stats{Batches: maxInFlight + 5, Commands: maxInFlight + 6, GivenUp: 2, Retries: maxTries - 1})
+		want(Stats{Batches: fewInFlight + 5, Commands: fewInFlight + 6, GivenUp: 2, Retries: maxTries - 1})
 	})
 }
 
@@ -536,7 +537,7 @@ func TestHookBlocks(t *testing.T) {
 		over := make(chan struct{})
 		n.takes = func([]string) time.Duration { <-over; return 0 }
 		var results []func() Result
-		for i := range maxInFlight + 3 {
+		for i := range fewInFlight + 3 {
 			results = append(results, start(p, t.Context(), strconv.Itoa(i), nil))
 		}
 		begin := time.Now()

@@ -1,5 +1,5 @@
-// Package problem writes the problem responses (RFC 9457) of the answers in internal/run: a document for programs, or a
-// page for shoppers.
+// Package problem has the words of HTTP for the answers of package run, and writes the problem responses (RFC 9457): a
+// document for programs, or a page for shoppers.
 package problem
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,19 +43,14 @@ const TypePrefix = "urn:onceguard:problem:"
 
 // IsType reports whether there are problems with this Type, after TypePrefix.
 func IsType(name string) bool {
-	for kind := range run.KindCount {
-		if t := kind.Answer().HTTP.Type; t == name && t != "" {
-			return true
-		}
-	}
-	return false
+	return name != "" && slices.ContainsFunc(table[:], func(w words) bool { return w.name == name })
 }
 
-// New returns the problem of an answer.
-func New(a *run.Answer) Problem {
-	h := &a.HTTP
-	p := Problem{Document{Type: TypePrefix + h.Type, Title: h.Title, Status: h.Status, Detail: h.Detail}, h.Heading, h.Text}
-	if a.Retry {
+// New returns the problem of a request that is refused: kind is at least run.InFlight.
+func New(kind run.Kind) Problem {
+	w := &table[kind]
+	p := Problem{Document{Type: TypePrefix + w.name, Title: w.title, Status: w.status, Detail: w.detail}, w.heading, w.text}
+	if kind.Answer().Retry {
 		p.Retryable, p.RetryAfter = true, time.Second
 	}
 	return p

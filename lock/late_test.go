@@ -1,0 +1,469 @@
+package lock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// No key is taken although nothing ran: what happens to claims that no run needs, under a hold and without one.
+
+const hold = 24 * time.Hour
+
+// holds are those of the claims: with a hold, and without one for a lease of an hour.
+var holds = map[string]struct {
+	hold time.Duration
+	opts []lock.Option
+}{
+	"a hold": {hold, nil}, "no hold": {0, []lock.Option{lock.WithTTL(time.Hour)}},
+}
+
+// executed returns how many scripts the server has executed, and how many SETs.
+func executed(t *testing.T, s *redistest.Server) (scripts, sets int) {
+	t.Helper()
+	for _, line := range strings.Split(s.Client(t).Info(t.Context(), "commandstats").Val(), "\r\n") {
+		name, rest, _ := strings.Cut(line, ":calls=")
+		calls, _, _ := strings.Cut(rest, ",")
+		n, _ := strconv.Atoi(calls)
+		switch name {
+		case "cmdstat_eval", "cmdstat_evalsha":
+			scripts += n
+		case "cmdstat_set":
+			sets += n
+		}
+	}
+	return scripts, sets
+}
+
+// impatientLocker returns a Locker with little time for one operation. Its Close may fail: it has that little time too.
+func impatientLocker(t *testing.T, client redis.UniversalClient, limit time.Duration, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	locker := lock.New(client, "test", append(opts, lock.WithOpTimeout(limit))...)
+	t.Cleanup(func() {
+		if err := locker.Close(context.Background()); err != nil && !errors.Is(err, lock.ErrUnreleased) {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return locker
+}
+
+// claimInVain claims keys at the same time, and wants each claim to get no reply.
+func claimInVain(t *testing.T, locker *lock.Locker, hold time.Duration, keys ...string) {
+	t.Helper()
+	var all sync.WaitGroup
+	for _, key := range keys {
+		all.Go(func() {
+			if claim, err := locker.Claim(t.Context(), key, nil, hold); err == nil {
+				t.Errorf("Claim: %v, want an error", claim.State)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// stall makes claims of a proxy's client arrive late, until resume is called.
+type stall func(t *testing.T, s *redistest.Server, p *redistest.Proxy) (resume func())
+
+var stalls = map[string]stall{
+	"stopped process": func(t *testing.T, s *redistest.Server, _ *redistest.Proxy) func() {
+		s.Pause(t)
+		return func() { s.Resume(t) }
+	},
+	"busy script": func(t *testing.T, s *redistest.Server, _ *redistest.Proxy) func() {
+		ended, busy := make(chan error, 1), s.Client(t, patient)
+		if err := busy.ConfigSet(t.Context(), "lua-time-limit", "0").Err(); err != nil { // it refuses no command
+			t.Fatal(err)
+		}
+		go func() {
+			ended <- busy.Eval(context.Background(), "for i = 1, 3e8 do end return 1", nil).Err() // a second or more
+		}()
+		asks := s.Client(t, redistest.OneTry, func(o *redis.Options) { o.ReadTimeout = 50 * time.Millisecond })
+		eventually(t, "the script runs", func() bool { return asks.Ping(t.Context()).Err() != nil })
+		return func() {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	},
+	"slow network": func(_ *testing.T, _ *redistest.Server, p *redistest.Proxy) func() {
+		return p.HoldRequest(redistest.Named("SET")).Lift
+	},
+}
+
+// fault: Redis stands still (stopped, a slow script, a fork) for longer than a call waits, and executes the claim afterwards
+// fault: claim arrives after the caller gave up
+func TestClaimsInAServerThatStandsStill(t *testing.T) {
+	t.Parallel()
+	for kind, stall := range stalls {
+		for claims, of := range holds {
+			for name, opt := range clientsThat {
+				t.Run(kind+", "+claims+", client that "+name, func(t *testing.T) {
+					t.Parallel()
+					server := redistest.Start(t)
+					p := redistest.NewProxy(t, server.Addr())
+					client := func() *redis.Client { return p.Client(t, opt) }
+					testStall(t, server, client, of.hold, of.opts, 1, func() func() { return stall(t, server, p) })
+				})
+			}
+		}
+	}
+}
+
+// fault: server stopped for longer than an operation, with 300 claims under a hold in its buffers, then continued
+func TestManyClaimsInAServerThatStandsStill(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := func() *redis.Client { return server.Client(t) }
+	testStall(t, server, client, hold, nil, 100, func() func() { return stalls["stopped process"](t, server, nil) })
+}
+
+// testStall sends claims of several Lockers, three of each, into a server that stands still. Each is executed in the end,
+// and released.
+func testStall(t *testing.T, server *redistest.Server, client func() *redis.Client,
+	hold time.Duration, opts []lock.Option, n int, stall func() (resume func()),
+) {
+	const each = 3 // a Locker sends so many alone
+	load(t, newLocker(t, server.Client(t)))
+	lockers := make([]*lock.Locker, n)
+	for i := range lockers {
+		client := client()
+		lockers[i] = impatientLocker(t, client, 500*time.Millisecond, opts...)
+		connect(t, client, each)
+	}
+	_, sets := executed(t, server)
+	resume := stall()
+	var all sync.WaitGroup
+	for i, locker := range lockers {
+		all.Go(func() { claimInVain(t, locker, hold, names(fmt.Sprint(i, " "), each)...) })
+	}
+	all.Wait()
+	resume()
+	eventually(t, "the claims are executed", func() bool { _, now := executed(t, server); return now >= sets+n*each })
+	eventually(t, "the keys are free", func() bool { return len(server.Keys(t)) == 0 })
+}
+
+// connect opens n connections of a client.
+func connect(t *testing.T, client *redis.Client, n int) {
+	t.Helper()
+	for range n {
+		conn := client.Conn()
+		defer func() { _ = conn.Close() }()
+		if err := conn.Ping(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// trouble is a hook that does something in the place of the next SETs, one after the other.
+type trouble struct {
+	with []func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+}
+
+func (*trouble) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (tr *trouble) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "set" || len(tr.with) == 0 {
+			return next(ctx, cmd)
+		}
+		do := tr.with[0]
+		tr.with = tr.with[1:]
+		return do(ctx, cmd, next)
+	}
+}
+
+func (*trouble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// lateSet is a SET that does not arrive at first.
+type lateSet struct{ args atomic.Pointer[[]any] }
+
+// keep is a hook function that keeps a SET from arriving. It fails with err or, if that is nil, when its caller gives up.
+func (l *lateSet) keep(err error) func(context.Context, redis.Cmder, redis.ProcessHook) error {
+	return func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		args, err := cmd.Args(), err
+		l.args.Store(&args)
+		if err == nil {
+			<-ctx.Done()
+			err = ctx.Err()
+		}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// troubled returns a Locker whose SETs pass the hook.
+func troubled(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) *lock.Locker {
+	t.Helper()
+	direct := redistest.NewDirect(t, b.client.Options())
+	locker := newLocker(t, direct.Client, append(opts, lock.WithOpTimeout(500*time.Millisecond))...)
+	load(t, locker)
+	direct.AddHook(tr)
+	return locker
+}
+
+// arrive lets the server execute a SET that was kept, and wants it to take the key.
+func (l *lateSet) arrive(t *testing.T, b *bubble, key string) {
+	t.Helper()
+	_ = b.client.Do(t.Context(), *l.args.Load()...).Err() // redis.Nil: nothing was there before
+	if !b.server.Exists(key) {
+		t.Fatal("the late claim has not taken the key")
+	}
+}
+
+// A SET arrives after its caller gave up, and its releases before it. Or the server stands still, for half a lease or for
+// longer than one, and then executes all that it was sent.
+//
+// fault: claim arrives after the caller gave up
+// fault: Redis stands still for longer than a call waits, and executes the claim afterwards
+func TestClaimArrivesLate(t *testing.T) {
+	t.Parallel()
+	const lease = time.Minute
+	for name, test := range map[string]struct {
+		stands       bool          // the server, and not only the SET
+		after, until time.Duration // after the caller gave up
+	}{
+		"SET, 1 s": {false, time.Second, 3 * time.Second}, "SET, 3 s": {false, 3 * time.Second, 16 * time.Second},
+		"SET, 50 s": {false, 50 * time.Second, 2*time.Minute + time.Second}, "SET, 9 min": {false, 9 * time.Minute, 11 * time.Minute},
+		"server, half a lease": {true, lease / 2, lease/2 + 3*time.Second},
+		"server, more":         {true, lease * 3 / 2, lease*3/2 + 3*time.Second},
+	} {
+		for claims, of := range holds {
+			for client, opt := range clientsThat {
+				t.Run(name+", "+claims+", client that "+client, func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						b, tr := newBubble(t, opt), &trouble{}
+						opts := of.opts
+						if test.stands {
+							opts = []lock.Option{lock.WithTTL(lease)}
+						}
+						locker := troubled(t, b, tr, opts...)
+						var late lateSet
+						if test.stands {
+							b.stopped.close()
+						} else {
+							tr.with = append(tr.with, late.keep(nil))
+						}
+						claimInVain(t, locker, of.hold, "k")
+						gaveUp, key := time.Now(), locker.StorageKey("k")
+						time.Sleep(test.after)
+						if test.stands {
+							b.stopped.open()
+						} else {
+							late.arrive(t, b, key)
+						}
+						time.Sleep(test.until - time.Since(gaveUp))
+						if b.server.Exists(key) {
+							t.Errorf("the key is taken %v after its caller gave up", test.until)
+						}
+						time.Sleep(time.Hour)
+						if n := locker.Stats().Releases; n != 0 {
+							t.Errorf("%d claims are being released after an hour", n)
+						}
+						closeWithin(t, locker)
+					})
+				})
+			}
+		}
+	}
+}
+
+// The first try of a claim does not arrive at first. The second one is granted, meets another's claim, or meets a claim
+// under a hold, and the look at that is granted the key. The first arrives when the lease was released. A lease that was
+// granted is not released before.
+//
+// fault: first try of a claim lost, second granted, lease released, then the first arrives
+func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		theirs        time.Duration // the hold of another's claim
+		before, after bool          // the second try, that claim is released
+		want          lock.State
+	}{
+		"granted":               {0, true, false, lock.Granted},
+		"another":               {0, false, false, lock.Held},
+		"granted behind a look": {hold, false, true, lock.Granted},
+	} {
+		for _, later := range []time.Duration{0, 3 * time.Second, time.Minute} {
+			for claims, of := range holds {
+				t.Run(fmt.Sprint(name, " ", later, " ", claims), func(t *testing.T) {
+					t.Parallel()
+					synctest.Test(t, func(t *testing.T) {
+						b, tr := newBubble(t), &trouble{}
+						locker := troubled(t, b, tr, of.opts...)
+						theirs := claimUnder(t, b.locker(t), "k", test.theirs)
+						var late lateSet
+						tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF),
+							func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+								if test.before {
+									release(t, theirs)
+								}
+								err := next(ctx, cmd)
+								if test.after {
+									release(t, theirs)
+								}
+								return err
+							})
+						claim, err := locker.Claim(t.Context(), "k", nil, of.hold)
+						if err != nil || claim.State != test.want {
+							t.Fatalf("Claim: %v, %v, want %v", claim.State, err, test.want)
+						}
+						ours := claim.Lease
+						if ours == nil {
+							ours = theirs
+						}
+						time.Sleep(time.Minute)
+						if err := errors.Join(ours.Err(), ours.Release(t.Context())); err != nil {
+							t.Error(err)
+						}
+						time.Sleep(later)
+						synctest.Wait() // for a release that is being sent
+						late.arrive(t, b, claim.Key)
+						time.Sleep(11 * time.Minute)
+						if b.server.Exists(claim.Key) {
+							t.Error("the key is taken by a claim that was released")
+						}
+						closeWithin(t, locker)
+					})
+				})
+			}
+		}
+	}
+}
+
+// fault: first try of a claim lost, second granted, lease settled, then the first arrives when the value has expired.
+// Expected: the key is free again, and a Close before that names it.
+func TestFirstTryArrivesAfterTheValue(t *testing.T) {
+	t.Parallel()
+	for name, closes := range map[string]bool{"open": false, "closed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b, tr := newBubble(t), &trouble{}
+				locker := troubled(t, b, tr)
+				var late lateSet
+				tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF))
+				claim, err := locker.Claim(t.Context(), "k", nil, hold)
+				if err != nil || claim.State != lock.Granted {
+					t.Fatalf("Claim: %v, %v", claim.State, err)
+				}
+				if err := claim.Lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
+					t.Fatal(err)
+				}
+				if closes {
+					err := locker.Close(t.Context())
+					if !errors.Is(err, lock.ErrUnreleased) || !strings.Contains(err.Error(), claim.Key) {
+						t.Errorf("Close: %v, want ErrUnreleased and the key", err)
+					}
+					if s := locker.Stats(); s.Releases != 0 || s.ReleasesGivenUp != 1 {
+						t.Errorf("%+v, want one given up", s)
+					}
+					return
+				}
+				time.Sleep(3 * time.Second)
+				if !b.server.Exists(claim.Key) {
+					t.Error("the value was released")
+				}
+				b.server.Del(claim.Key) // the value has expired
+				late.arrive(t, b, claim.Key)
+				time.Sleep(11 * time.Minute)
+				if b.server.Exists(claim.Key) {
+					t.Error("the key is taken by a claim that was settled")
+				}
+				closeWithin(t, locker)
+			})
+		})
+	}
+}
+
+// A claim whose reply comes when its lease would be over is released, and forgotten: no other command of it may arrive.
+func TestGrantedTooLateIsReleased(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const ttl = 100 * time.Millisecond
+		b, tr := newBubble(t), &trouble{}
+		locker := troubled(t, b, tr, lock.WithTTL(ttl))
+		tr.with = append(tr.with, func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			defer time.Sleep(ttl)
+			return next(ctx, cmd)
+		})
+		claimInVain(t, locker, hold, "k")
+		synctest.Wait()
+		if s := locker.Stats(); s.Releases != 0 || b.server.Exists(locker.StorageKey("k")) {
+			t.Errorf("%+v, want a free key, and no claim that is released again", s)
+		}
+		closeWithin(t, locker)
+	})
+}
+
+// Close names the key of a lock whose release has got no reply, unless the lease has run out, which frees the key.
+//
+// fault: server silent from a Release to the end of Close
+func TestCloseNamesALockThatItLeaves(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before time.Duration // Close
+		want   error
+	}{"the lease lasts": {time.Minute, lock.ErrUnreleased}, "the lease has run out": {time.Hour, nil}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				locker := b.locker(t)
+				load(t, locker)
+				lease := acquire(t, locker, "k")
+				if err := lease.Extend(t.Context(), 30*time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				b.silent.Store(true)
+				lease.ReleaseInBackground(t.Context())
+				time.Sleep(test.before)
+				err := locker.Close(t.Context())
+				if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), locker.StorageKey("k")) {
+					t.Errorf("Close: %v, want %v with the key", err, test.want)
+				}
+				if err := locker.Close(t.Context()); err != nil {
+					t.Errorf("another Close: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// The second command of a Claim, a look at a claim under a hold, has the time that the first has left.
+func TestSecondCommandHasTheTimeThatRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, tr := newBubble(t), &trouble{}
+		claimUnder(t, b.locker(t), "k", time.Hour)
+		locker := troubled(t, b, tr)
+		tr.with = []func(context.Context, redis.Cmder, redis.ProcessHook) error{
+			func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				defer b.silent.Store(true)
+				time.Sleep(200 * time.Millisecond)
+				return next(ctx, cmd)
+			},
+		}
+		begun := time.Now()
+		claim, err := locker.Claim(t.Context(), "k", nil, 0) // its SET found that somebody has the key
+		if took := time.Since(begun); err != nil || claim.State != lock.Held || took != 500*time.Millisecond {
+			t.Errorf("Claim: %v, %v after %v, want held after half a second", claim.State, err, took)
+		}
+		b.silent.Store(false)
+		closeWithin(t, locker)
+	})
+}

@@ -1,0 +1,199 @@
+package lock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
+)
+
+// lossy is a key, a Locker behind a proxy that loses its first command which may write, and a rival without one.
+type lossy struct {
+	*testing.T
+	b             redistest.Backend
+	locker, rival *lock.Locker
+	lease         *lock.Lease // that the operation takes, or is on
+}
+
+func (w *lossy) take() (err error) {
+	w.lease, _, err = w.locker.TryAcquire(w.Context(), "k")
+	return err
+}
+
+func (w *lossy) abandon() error {
+	leave(w.T, w.rival, w.b, "k", lock.Abandoned)
+	return nil
+}
+
+// lossyOperations are those that write. After each, the key is in the state want, whether the command or the reply was lost.
+var lossyOperations = map[string]struct {
+	opts      []lock.Option
+	before    func(w *lossy) error
+	operation func(w *lossy) error
+	err       error
+	want      lock.State
+}{
+	"claim":        {operation: (*lossy).take, want: lock.Held},
+	"fenced claim": {opts: []lock.Option{lock.WithFencing()}, operation: (*lossy).take, want: lock.Held},
+	"claim under a hold": {operation: func(w *lossy) error {
+		claim, err := w.locker.Claim(w.Context(), "k", nil, time.Hour)
+		w.lease = claim.Lease
+		return err
+	}, want: lock.Held},
+	"claim of a foreign key": {
+		before: func(w *lossy) error {
+			return w.b.Client(w.T).LPush(w.Context(), w.rival.StorageKey("k"), "a list").Err()
+		},
+		operation: (*lossy).take, err: lock.ErrForeign,
+	},
+	"extend": {
+		before:    (*lossy).take,
+		operation: func(w *lossy) error { return w.lease.Extend(w.Context(), 2*time.Hour) },
+		want:      lock.Held,
+	},
+	"settle": {
+		before:    (*lossy).take,
+		operation: func(w *lossy) error { return w.lease.Settle(w.Context(), []byte("v"), time.Hour) },
+		want:      lock.Settled,
+	},
+	"release": {
+		before:    (*lossy).take,
+		operation: func(w *lossy) error { return w.lease.Release(w.Context()) },
+		want:      lock.Free,
+	},
+	"resume": {
+		before: func(w *lossy) error { w.lease = acquire(w.T, w.rival, "k"); return nil },
+		operation: func(w *lossy) (err error) {
+			w.lease, err = w.locker.Resume(w.Context(), "k", w.lease.Token())
+			return err
+		},
+		want: lock.Held,
+	},
+	"forget": {
+		before:    (*lossy).abandon,
+		operation: func(w *lossy) error { return forget(w.Context(), w.locker, "k") },
+		want:      lock.Free,
+	},
+	"settle abandoned": {
+		before: (*lossy).abandon,
+		operation: func(w *lossy) error {
+			info := inspect(w.T, w.rival, "k", lock.Abandoned)
+			value := func([]byte) ([]byte, error) { return []byte("v"), nil }
+			return w.locker.SettleAbandoned(w.Context(), info.Key, info.Token, value, time.Hour)
+		},
+		want: lock.Settled,
+	},
+}
+
+// isWrite matches a command that may change a claim, or make one.
+func isWrite(c redistest.Command) bool {
+	return slices.ContainsFunc(c.Args, func(arg []byte) bool {
+		return bytes.HasPrefix(arg, []byte(claimStart)) && len(arg) > len(claimStart)
+	})
+}
+
+// fault: reply to the claim dropped (proxy closes)
+// fault: reply to Release dropped
+// fault: reply to Settle dropped
+// fault: a connection breaks before the command arrives
+func TestReplyIsLost(t *testing.T) {
+	t.Parallel()
+	for name, test := range lossyOperations {
+		for what, lose := range map[string]func(*redistest.Proxy, redistest.Match) *redistest.Rule{
+			"reply": (*redistest.Proxy).DropReply, "command": (*redistest.Proxy).CutBefore,
+		} {
+			t.Run(name+", the "+what, func(t *testing.T) {
+				onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+					w := &lossy{T: t, b: b, locker: locker, rival: rival}
+					if test.before != nil {
+						if err := test.before(w); err != nil {
+							t.Fatal(err)
+						}
+					}
+					lost := lose(p, redistest.Nth(1, isWrite))
+					if err := test.operation(w); !errors.Is(err, test.err) {
+						t.Fatalf("%v, want %v", err, test.err)
+					}
+					lost.Wait(t)
+					if test.err == nil {
+						w.check(test.want)
+					}
+				}, append(test.opts, lock.WithTTL(time.Hour), lock.WithoutRenewal())...)
+			})
+		}
+	}
+}
+
+func (w *lossy) check(want lock.State) {
+	info := inspect(w.T, w.rival, "k", want)
+	switch want {
+	case lock.Held:
+		if info.Token != w.lease.Token() || info.Fence != w.lease.Fence() {
+			w.Errorf("the key has %+v, not the claim of the lease", info)
+		}
+		if info.HoldLeft > 0 { // a Release would make Close say that another command of the claim may arrive
+			return
+		}
+		release(w.T, w.lease)
+		inspect(w.T, w.rival, "k", lock.Free)
+	case lock.Settled:
+		if claim, err := w.rival.Look(w.Context(), "k"); err != nil || string(claim.Value) != "v" {
+			w.Errorf("the key holds %q, %v, want v", claim.Value, err)
+		}
+	}
+}
+
+// What another does between the lost reply and the next try stays as it is, and a Release that was carried out is no error.
+//
+// fault: reply to Release dropped
+func TestKeyIsTakenBehindALostReply(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
+		lease := acquire(t, locker, "k")
+		lost, again := p.DropReply(redistest.Nth(1, isWrite)), p.HoldRequest(redistest.Nth(2, isWrite))
+		released := make(chan error, 1)
+		go func() { released <- lease.Release(context.Background()) }()
+		lost.Wait(t)
+		again.Wait(t)
+		next := acquire(t, rival, "k")
+		again.Lift()
+		if err := <-released; err != nil {
+			t.Errorf("Release: %v, want nil: no other caller has held it", err)
+		}
+		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Settle over another's claim: %v, want ErrLost", err)
+		}
+		release(t, next)
+	})
+}
+
+// An operator's removal that was carried out, and whose reply was lost, before another took the key: ErrChanged would say
+// that nothing was changed.
+func TestKeyIsTakenBehindALostForget(t *testing.T) {
+	t.Parallel()
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		p := redistest.NewProxy(t, b.Addr())
+		holder, operator := newLocker(t, b.Client(t), lock.WithoutRenewal()), newLocker(t, p.Client(t))
+		load(t, holder)
+		leave(t, holder, b, "k", lock.Abandoned)
+		info := inspect(t, operator, "k", lock.Abandoned)
+		lost, again := p.DropReply(redistest.Nth(1, isWrite)), p.HoldRequest(redistest.Nth(2, isWrite))
+		forgotten := make(chan error, 1)
+		go func() { forgotten <- operator.Forget(context.Background(), info.Key, info.Token) }()
+		lost.Wait(t)
+		again.Wait(t)
+		next := acquire(t, holder, "k")
+		again.Lift()
+		if err := <-forgotten; err == nil || errors.Is(err, lock.ErrChanged) {
+			t.Errorf("%v, want an error which says that it may have been done", err)
+		}
+		if got := inspect(t, holder, "k", lock.Held); got.Token != next.Token() {
+			t.Errorf("the key has the claim %s, want that of the next caller", got.Token)
+		}
+	})
+}
