@@ -20,24 +20,34 @@ import (
 func TestWrongConfigurationPanics(t *testing.T) {
 	t.Parallel()
 	client := redistest.Mini(t).Client(t)
+	var none context.Context
 	ring := redis.NewRing(&redis.RingOptions{})
 	t.Cleanup(func() { _ = ring.Close() })
 
 	for want, f := range map[string]func(){
-		"lock.New: client":    func() { lock.New(nil, "n") },
-		"lock.New: namespace": func() { lock.New(client, "") },
-		"must be a text":      func() { lock.New(client, "a{b}") },
-		"Ring":                func() { lock.New(ring, "n") },
-		"option 2 is nil":     func() { lock.New(client, "n", lock.WithFencing(), nil) },
-		"WithTTL: 0s":         func() { lock.WithTTL(0) },
-		"WithTTL: 999µs":      func() { lock.WithTTL(999 * time.Microsecond) },
-		"WithTTL: -1s":        func() { lock.WithTTL(-time.Second) },
-		"WithTTL: 87600h0":    func() { lock.WithTTL(lock.MaxHold + 1) },
-		"WithOpTimeout":       func() { lock.WithOpTimeout(0) },
-		"WithOpTimeout: 2562": func() { lock.WithOpTimeout(math.MaxInt64) },
-		"WithRetry":           func() { lock.WithRetry(lock.Retry{Min: -1}) },
-		"Min <= Max":          func() { lock.WithRetry(lock.Retry{Min: 2, Max: 1}) },
-		"Attempts >= 0":       func() { lock.WithRetry(lock.Retry{Attempts: -1}) },
+		"lock.New: client":           func() { lock.New(nil, "n") },
+		"lock.New: namespace":        func() { lock.New(client, "") },
+		"must be a text":             func() { lock.New(client, "a{b}") },
+		"Ring":                       func() { lock.New(ring, "n") },
+		"option 2 is nil":            func() { lock.New(client, "n", lock.WithFencing(), nil) },
+		"WithTTL: 0s":                func() { lock.WithTTL(0) },
+		"WithTTL: 999µs":             func() { lock.WithTTL(999 * time.Microsecond) },
+		"WithTTL: -1s":               func() { lock.WithTTL(-time.Second) },
+		"WithTTL: 87600h0":           func() { lock.WithTTL(lock.MaxHold + 1) },
+		"WithOpTimeout":              func() { lock.WithOpTimeout(0) },
+		"WithOpTimeout: 2562":        func() { lock.WithOpTimeout(math.MaxInt64) },
+		"WithRetry":                  func() { lock.WithRetry(lock.Retry{Min: -1}) },
+		"Min <= Max":                 func() { lock.WithRetry(lock.Retry{Min: 2, Max: 1}) },
+		"Attempts >= 0":              func() { lock.WithRetry(lock.Retry{Attempts: -1}) },
+		"WithReplicas: n is 0":       func() { lock.WithReplicas(0, time.Second) },
+		"WithReplicas: 999.":         func() { lock.WithReplicas(1, time.Millisecond-1) },
+		"WithReplicas: 500ms is not": func() { lock.New(client, "n", lock.WithReplicas(1, 500*time.Millisecond)) },
+		"WithReplicas: 1s is not": func() {
+			lock.New(client, "n", lock.WithReplicas(1, time.Second), lock.WithOpTimeout(time.Second))
+		},
+		"WithBaseContext: ctx is nil": func() { lock.WithBaseContext(none) },
+		"option 1 is nil":             func() { _ = lock.None("n").Forget(t.Context(), "k", "", nil) },
+		"lock.Scan: count":            func() { lock.None("n").Scan(t.Context(), 1001) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			defer func() {

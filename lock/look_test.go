@@ -74,28 +74,3 @@ func TestLookFails(t *testing.T) {
 		t.Errorf("closed: %v, want ErrClosed", err)
 	}
 }
-
-// A value that a failover may lose is not returned, as by Claim.
-//
-// fault: replica stopped, WithReplicas(1)
-func TestLookAtAValueThatIsNotReplicated(t *testing.T) {
-	t.Parallel()
-	master, replica, _ := startReplicated(t)
-	client := master.Client(t)
-	locker := newLocker(t, client, briefly)
-	load(t, locker)
-	if err := acquire(t, newLocker(t, client, acknowledged), "k").Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	replica.Pause(t)
-	if claim, err := locker.Look(t.Context(), "k"); !errors.Is(err, lock.ErrSettled) || !errors.Is(err, lock.ErrNotReplicated) || claim.Value != nil {
-		t.Errorf("%q, %v, want ErrSettled and ErrNotReplicated", claim.Value, err)
-	}
-	if claim, err := locker.Look(t.Context(), "free"); err != nil || claim.State != lock.Free {
-		t.Errorf("free: %v, %v", claim.State, err)
-	}
-	replica.Resume(t)
-	if claim, err := newLocker(t, client, acknowledged).Look(t.Context(), "k"); err != nil || string(claim.Value) != "v" {
-		t.Errorf("%q, %v, want the value", claim.Value, err)
-	}
-}

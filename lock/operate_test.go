@@ -615,42 +615,6 @@ func TestOperatorsReadWhatTheFirstReleaseWrote(t *testing.T) {
 	})
 }
 
-// A removal and a settlement count once a replica has them.
-func TestOperatorWaitsForReplicas(t *testing.T) {
-	t.Parallel()
-	master, replica, _ := startReplicated(t)
-	holder := newLocker(t, master.Client(t), lock.WithoutRenewal())
-	operator := newLocker(t, master.Client(t), acknowledged)
-	settle := func([]byte) ([]byte, error) { return []byte("mine"), nil }
-	leave(t, holder, master, "k", lock.Abandoned)
-	info := inspect(t, operator, "k", lock.Abandoned)
-	if err := operator.SettleAbandoned(t.Context(), info.Key, info.Token, settle, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	if stored, _ := replica.Raw(t, info.Key); !strings.HasSuffix(stored, "mine") {
-		t.Errorf("the replica has %q", stored)
-	}
-	if err := operator.Forget(t.Context(), info.Key, inspect(t, operator, "k", lock.Settled).Token); err != nil {
-		t.Fatal(err)
-	}
-	if stored, ok := replica.Raw(t, info.Key); ok {
-		t.Errorf("the replica has %q", stored)
-	}
-
-	replica.Pause(t)
-	hasty := newLocker(t, master.Client(t), briefly)
-	leave(t, holder, master, "k", lock.Abandoned)
-	info = inspect(t, hasty, "k", lock.Abandoned)
-	if err := hasty.SettleAbandoned(t.Context(), info.Key, info.Token, settle, time.Hour); !errors.Is(err, lock.ErrNotReplicated) {
-		t.Errorf("settle: %v, want ErrNotReplicated", err)
-	}
-	value := inspect(t, hasty, "k", lock.Settled)
-	if err := hasty.Forget(t.Context(), info.Key, value.Token); !errors.Is(err, lock.ErrNotReplicated) {
-		t.Errorf("forget: %v, want ErrNotReplicated", err)
-	}
-	inspect(t, hasty, "k", lock.Free)
-}
-
 // FuzzStorageKey looks at arbitrary texts. Each is refused, or names one key of the namespace, which names itself.
 func FuzzStorageKey(f *testing.F) {
 	client := redistest.Mini(f).Client(f)

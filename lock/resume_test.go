@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,19 +25,6 @@ func resume(t *testing.T, locker *lock.Locker, key, token string) *lock.Lease {
 		t.Fatalf("Resume: %v", err)
 	}
 	return lease
-}
-
-// loadResume lets the server know the script of Resume: see load.
-func loadResume(t *testing.T, locker *lock.Locker) {
-	t.Helper()
-	old := acquire(t, locker, "load")
-	lease := resume(t, locker, "load", old.Token())
-	if err := old.Release(t.Context()); !errors.Is(err, lock.ErrLost) { // renews no more
-		t.Fatal(err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // wantResumed checks that the key has the claim of lease.
@@ -284,37 +270,6 @@ func TestResumeOfAPendingValue(t *testing.T) {
 			t.Errorf("%v %q, %v", met.State, met.Value, err)
 		}
 	})
-}
-
-// resumes matches the commands that resume the lease.
-func resumes(old *lock.Lease) redistest.Match {
-	head := append([]byte(claimStart), tokenBytes(old)...)
-	return func(c redistest.Command) bool { return script(c) && len(c.Args) == 7 && bytes.Equal(c.Args[3], head) }
-}
-
-// fault: replica stopped, WithReplicas(1)
-func TestResumeIsNotReplicated(t *testing.T) {
-	t.Parallel()
-	master, replica, p := startReplicated(t)
-	held := newLocker(t, master.Client(t), lock.WithTTL(time.Minute))
-	good, short := newLocker(t, p.Client(t), acknowledged), newLocker(t, master.Client(t), briefly)
-	load(t, held)
-	loadResume(t, held)
-	lost := acquire(t, held, "k")
-	dropped := p.DropReply(redistest.Nth(1, resumes(lost)))
-	lease := resume(t, good, "k", lost.Token()) // the second try, too, waits for the replica
-	dropped.Wait(t)
-	if raw, _ := state(t, replica, good.StorageKey("k")); !strings.Contains(raw, string(tokenBytes(lease))) {
-		t.Errorf("the replica has %q", raw)
-	}
-	replica.Pause(t)
-	if got, err := short.Resume(t.Context(), "k", lease.Token()); got != nil || !errors.Is(err, lock.ErrNotReplicated) {
-		t.Errorf("%v, %v, want ErrNotReplicated", got, err)
-	}
-	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("Release: %v, want ErrLost: the master has another token", err)
-	}
-	replica.Resume(t)
 }
 
 func tokenBytes(lease *lock.Lease) []byte {

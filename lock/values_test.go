@@ -204,14 +204,3 @@ func TestSubscriptionsHaveTheBaseContext(t *testing.T) {
 		t.Errorf("%+v, want none left", s)
 	}
 }
-
-func TestWithBaseContextPanics(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if recover() != "lock.WithBaseContext: ctx is nil" {
-			t.Error("no panic that names the option")
-		}
-	}()
-	var none context.Context
-	lock.WithBaseContext(none)
-}
