@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -45,49 +44,6 @@ func Example() {
 	// Output: working: true
 }
 
-// The lease ran out while the work went on, and another holder has the key: both may have run.
-func ExampleLease_Release_lost() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "reports")
-	defer locker.Close(ctx)
-
-	lease, err := locker.Acquire(ctx, "monthly")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client.Set(ctx, locker.StorageKey("monthly"), "another holder", 0)
-	err = lease.Release(ctx)
-	fmt.Println(errors.Is(err, lock.ErrLost))
-	// Output: true
-}
-
-func ExampleLocker_TryAcquire() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "reports")
-	defer locker.Close(ctx)
-
-	for range 2 {
-		lease, ok, err := locker.TryAcquire(ctx, "monthly")
-		switch {
-		case err != nil:
-			fmt.Println("failed:", err)
-		case !ok:
-			fmt.Println("somebody is at it already")
-		default:
-			defer lease.Release(ctx)
-			fmt.Println("ours")
-		}
-	}
-	// Output:
-	// ours
-	// somebody is at it already
-}
-
 func ExampleLocker_Claim() {
 	client, stop := newClient()
 	defer stop()
@@ -116,81 +72,4 @@ func ExampleLocker_Claim() {
 	// Output:
 	// doing it
 	// done before: order 7 is placed
-}
-
-// A status page shows what an order's key holds, and begins nothing.
-func ExampleLocker_Look() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "orders")
-	defer locker.Close(ctx)
-
-	show := func() {
-		switch claim, err := locker.Look(ctx, "order 7"); {
-		case err != nil:
-			fmt.Println("failed:", err)
-		case claim.State == lock.Settled:
-			fmt.Printf("settled: %s\n", claim.Value)
-		default:
-			fmt.Println(claim.State)
-		}
-	}
-	show()
-	claim, err := locker.Claim(ctx, "order 7", nil, 0)
-	if err != nil {
-		fmt.Println("failed:", err)
-		return
-	}
-	show()
-	if err := claim.Lease.Settle(ctx, []byte("it is placed"), time.Hour); err != nil {
-		fmt.Println("nobody knows:", err)
-	}
-	show()
-	// Output:
-	// free
-	// held
-	// settled: it is placed
-}
-
-func ExampleLease_Release() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "reports")
-	defer locker.Close(ctx)
-
-	lease, _, err := locker.TryAcquire(ctx, "monthly")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	key := locker.StorageKey("monthly")
-	if err := locker.Forget(ctx, key, lease.Token(), lock.EvenIfLive()); err != nil { // an operator steps in,
-		fmt.Println(err)
-	}
-	if _, _, err := locker.TryAcquire(ctx, "monthly"); err != nil { // and somebody else is quick
-		fmt.Println(err)
-	}
-	fmt.Println("lost:", errors.Is(lease.Release(ctx), lock.ErrLost))
-	// Output: lost: true
-}
-
-func ExampleWithRetry() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "reports", lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
-	defer locker.Close(ctx)
-
-	lease, err := locker.Acquire(ctx, "monthly")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer lease.Release(ctx)
-
-	_, err = locker.Acquire(ctx, "monthly")
-	fmt.Println(errors.Is(err, lock.ErrHeld))
-	// Output: true
 }
