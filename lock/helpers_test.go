@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"regexp"
 	"strings"
@@ -217,3 +218,61 @@ func release(t testing.TB, lease *lock.Lease) {
 		t.Errorf("Release: %v", err)
 	}
 }
+
+// leave brings key into a state, and returns the lease of the claim that did.
+func leave(t *testing.T, locker *lock.Locker, b interface {
+	Elapse(testing.TB, time.Duration)
+}, key string, state lock.State) *lock.Lease {
+	t.Helper()
+	hold := time.Duration(0)
+	if state == lock.Abandoned {
+		hold = time.Hour
+	}
+	claim, err := locker.Claim(t.Context(), key, []byte(secretNote), hold)
+	if err != nil || claim.State != lock.Granted {
+		t.Fatalf("%v, %v", claim.State, err)
+	}
+	switch state {
+	case lock.Abandoned:
+		b.Elapse(t, locker.TTL()+time.Minute)
+	case lock.Settled:
+		if err := claim.Lease.Settle(t.Context(), []byte(secretValue), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return claim.Lease
+}
+
+// inspect looks at key, and fails the test if it has another state.
+func inspect(t *testing.T, locker *lock.Locker, key string, want lock.State) lock.Info {
+	t.Helper()
+	info, err := locker.Inspect(t.Context(), locker.StorageKey(key))
+	if err != nil || info.State != want {
+		t.Fatalf("Inspect: %v, %v, want %v", info.State, err, want)
+	}
+	return info
+}
+
+// eachLocker runs test on each server, with and without fences. No lease is renewed.
+func eachLocker(t *testing.T, test func(t *testing.T, b redistest.Backend, locker *lock.Locker)) {
+	t.Helper()
+	for name, opts := range map[string][]lock.Option{"plain": nil, "fenced": {lock.WithFencing()}} {
+		t.Run(name, func(t *testing.T) {
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				test(t, b, newLocker(t, b.Client(t), append(opts, lock.WithoutRenewal())...))
+			})
+		})
+	}
+}
+
+// around reports whether got is want or a little less, because time passes on a real server.
+func around(got, want time.Duration) bool { return got <= want && got > want-30*time.Second }
+
+func recovered(f func()) (panicked string) {
+	defer func() { panicked = fmt.Sprint(recover()) }()
+	f()
+	return ""
+}
+
+// lockToken is a token that no claim has.
+const lockToken = "01234567-89ab-4def-8123-456789abcdef"
