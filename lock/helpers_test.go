@@ -276,3 +276,102 @@ func recovered(f func()) (panicked string) {
 
 // lockToken is a token that no claim has.
 const lockToken = "01234567-89ab-4def-8123-456789abcdef"
+
+// clientsThat are the two kinds of clients for one server.
+var clientsThat = map[string]func(*redis.Options){
+	"may miss deadlines": func(*redis.Options) {},
+	"honors deadlines":   honorsDeadlines,
+}
+
+func honorsDeadlines(o *redis.Options) { o.ContextTimeoutEnabled = true }
+
+// onBoth runs test on both servers, with a faulty connection to a Locker and a good one to its rival, and that with
+// either kind of client.
+func onBoth(
+	t *testing.T, test func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker), opts ...lock.Option,
+) {
+	for name, opt := range clientsThat {
+		t.Run("client that "+name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				p := redistest.NewProxy(t, b.Addr())
+				locker, rival := newLocker(t, p.Client(t, opt), opts...), newLocker(t, b.Client(t), opts...)
+				load(t, rival)
+				test(t, b, p, locker, rival)
+			})
+		})
+	}
+}
+
+// load lets the server know the scripts, so that a test sees EVALSHA alone.
+func load(t *testing.T, locker *lock.Locker) {
+	t.Helper()
+	lease := acquire(t, locker, "load")
+	if err := lease.Extend(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lease = claimUnder(t, locker, "load", time.Minute)
+	if _, ok, err := locker.TryAcquire(t.Context(), "load"); ok || err != nil { // by SET, and then by a script
+		t.Fatal(ok, err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	settled := acquire(t, locker, "load")
+	if err := settled.Settle(t.Context(), nil, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := locker.Forget(t.Context(), locker.StorageKey("load"), "value-"+settled.Token()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var script = redistest.Named("EVALSHA")
+
+func closeWithin(t *testing.T, locker *lock.Locker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := locker.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// closeGivingUp closes a Locker that has n values which cannot be stored.
+func closeGivingUp(t *testing.T, locker *lock.Locker, n int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	want := ""
+	if n > 0 {
+		want = fmt.Sprintf("%v: %d", lock.ErrGivenUp, n)
+	}
+	if err := locker.Close(ctx); err == nil && n > 0 || err != nil && err.Error() != want {
+		t.Errorf("Close: %v, want %q", err, want)
+	}
+}
+
+type valueKey struct{}
+
+// wantState claims the key and checks the State.
+func wantState(t *testing.T, locker *lock.Locker, when string, want lock.State) lock.Claim {
+	t.Helper()
+	claim, err := locker.Claim(t.Context(), "k", []byte("rival"), 0)
+	if err != nil || claim.State != want {
+		t.Errorf("%s: %v, %v, want %v", when, claim.State, err, want)
+	}
+	return claim
+}
+
+// tryInBackground calls TryAcquire for the key k. The channel gets its error.
+func tryInBackground(ctx context.Context, locker *lock.Locker) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := locker.TryAcquire(ctx, "k")
+		ended <- err
+	}()
+	return ended
+}

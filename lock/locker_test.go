@@ -86,51 +86,164 @@ func TestNothingRawIsStored(t *testing.T) {
 	})
 }
 
-// fault: a foreign value or type under the key
-func TestForeignValuesAreLeftAlone(t *testing.T) {
+// fault: the caller's ctx cancelled before, during, after
+func TestLeaseContext(t *testing.T) {
 	t.Parallel()
-	values := map[string]func(context.Context, *redis.Client, string) error{
-		"text":  func(ctx context.Context, c *redis.Client, k string) error { return c.Set(ctx, k, "foreign", 0).Err() },
-		"empty": func(ctx context.Context, c *redis.Client, k string) error { return c.Set(ctx, k, "", 0).Err() },
-		"long text": func(ctx context.Context, c *redis.Client, k string) error {
-			return c.Set(ctx, k, strings.Repeat("x", 99), 0).Err()
-		},
-		"newer": func(ctx context.Context, c *redis.Client, k string) error {
-			return c.Set(ctx, k, "OGc\x02"+strings.Repeat("x", 99), 0).Err()
-		},
-		"list": func(ctx context.Context, c *redis.Client, k string) error { return c.RPush(ctx, k, "foreign").Err() },
+	locker := newLocker(t, redistest.Mini(t).Client(t))
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), valueKey{}, "v"))
+	lease, _, err := locker.TryAcquire(ctx, "k")
+	if err != nil {
+		t.Fatal(err)
 	}
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t)
-		locker := newLocker(t, client)
-		for name, put := range values {
-			t.Run(name, func(t *testing.T) {
-				ctx, key := t.Context(), locker.StorageKey(name)
-				lease := acquire(t, locker, name)
-				if err := client.Del(ctx, key).Err(); err != nil {
-					t.Fatal(err)
-				}
-				if err := put(ctx, client, key); err != nil {
-					t.Fatal(err)
-				}
-				before := client.Dump(ctx, key).Val()
+	cancel()
+	if got := lease.Context().Value(valueKey{}); got != "v" {
+		t.Errorf("value %v, want that of the context given", got)
+	}
+	if err := lease.Context().Err(); err != nil {
+		t.Errorf("a limit on waiting ended the lease: %v", err)
+	}
+	if err := lease.Release(ctx); err != nil {
+		t.Errorf("Release on a cancelled context: %v", err)
+	}
+	if got := context.Cause(lease.Context()); got != context.Canceled {
+		t.Errorf("cause after Release: %v, want %v", got, context.Canceled)
+	}
 
-				if _, _, err := locker.TryAcquire(ctx, name); !errors.Is(err, lock.ErrForeign) {
-					t.Errorf("TryAcquire: %v, want ErrForeign", err)
+	lease = acquire(t, locker, "k")
+	if err := lease.Settle(ctx, nil, time.Hour); err != nil {
+		t.Errorf("Settle on a cancelled context: %v", err)
+	}
+	if got := context.Cause(lease.Context()); got != context.Canceled {
+		t.Errorf("cause after Settle: %v, want %v", got, context.Canceled)
+	}
+}
+
+// fault: TTL of 0, below 1 ms, negative
+func TestTimesAreRefused(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	locker := newLocker(t, b.Client(t))
+	lease := acquire(t, locker, "k")
+	for _, d := range []time.Duration{-time.Second, 0, 999 * time.Microsecond, lock.MaxHold + 1} {
+		if err := lease.Extend(t.Context(), d); err == nil {
+			t.Errorf("Extend(%v) is accepted", d)
+		}
+	}
+	for _, d := range []time.Duration{-time.Second, 0, 999 * time.Microsecond} {
+		if err := lease.Settle(t.Context(), nil, d); err == nil {
+			t.Errorf("Settle for %v is accepted", d)
+		}
+	}
+	for _, hold := range []time.Duration{-time.Second, 1, 999 * time.Microsecond, lock.MaxHold + 1} {
+		if claim, err := locker.Claim(t.Context(), "new", nil, hold); err == nil || claim.Lease != nil {
+			t.Errorf("a hold of %v: %v, %v, want it refused", hold, claim.State, err)
+		}
+	}
+	if lease.Err() != nil || len(b.Keys(t)) != 1 {
+		t.Errorf("the lease: %v, keys %q", lease.Err(), b.Keys(t))
+	}
+	for key, hold := range map[string]time.Duration{"least": time.Millisecond, "most": lock.MaxHold} {
+		claimUnder(t, locker, key, hold)
+	}
+}
+
+// What a key holds, as Claim and Look return it. Look changes neither a byte nor the expiry, and never takes a key.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
+		for _, state := range []lock.State{lock.Free, lock.Held, lock.Abandoned, lock.Settled} {
+			key, note, value := state.String(), "", ""
+			switch state {
+			case lock.Held, lock.Abandoned:
+				note = secretNote
+			case lock.Settled:
+				value = secretValue
+			}
+			if state != lock.Free {
+				leave(t, locker, b, key, state)
+			}
+			before, _ := b.Raw(t, locker.StorageKey(key))
+			look, err := locker.Look(t.Context(), key)
+			if after, _ := b.Raw(t, locker.StorageKey(key)); after != before {
+				t.Errorf("%s: it is now %q, was %q", key, after, before)
+			}
+			calls := []lock.Claim{look}
+			if state != lock.Free {
+				claim, claimErr := locker.Claim(t.Context(), key, nil, 0)
+				calls, err = append(calls, claim), errors.Join(err, claimErr)
+			}
+			for _, claim := range calls {
+				if err != nil || claim.State != state || string(claim.Note) != note || string(claim.Value) != value ||
+					claim.Key != locker.StorageKey(key) || claim.Lease != nil {
+					t.Errorf("%s: %+v, %v", key, claim, err)
 				}
-				if err := lease.Extend(ctx, time.Minute); !errors.Is(err, lock.ErrLost) {
-					t.Errorf("Extend: %v, want ErrLost", err)
+				if claim.ClaimedAt.IsZero() != (note == "") || claim.SettledAt.IsZero() != (value == "") {
+					t.Errorf("%s: claimed at %v, settled at %v", key, claim.ClaimedAt, claim.SettledAt)
 				}
-				if err := lease.Settle(ctx, []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
-					t.Errorf("Settle: %v, want ErrLost", err)
-				}
-				if err := lease.Release(ctx); !errors.Is(err, lock.ErrLost) {
-					t.Errorf("Release: %v, want ErrLost", err)
-				}
-				if after := client.Dump(ctx, key).Val(); after != before {
-					t.Errorf("the value is now %q, want it untouched", after)
-				}
-			})
+			}
 		}
 	})
+}
+
+// Operators see the owner of a lock, and nobody else does. A claim has none, also one whose note looks like a lock's.
+func TestOwner(t *testing.T) {
+	t.Parallel()
+	eachLocker(t, func(t *testing.T, _ redistest.Backend, locker *lock.Locker) {
+		wantOwner := func(want string) {
+			t.Helper()
+			info := inspect(t, locker, "k", lock.Held)
+			found, _ := scanned(t, locker, 100)
+			if !info.IsLock || info.Owner != want || info.ClaimedAt.IsZero() || found[info.Key] != lock.Held {
+				t.Errorf("%+v, want the owner %q; the scan: %v", info, want, found)
+			}
+		}
+		for _, owner := range []string{"", "Zürich 夜", strings.Repeat("x", lock.MaxOwner)} {
+			lease, ok, err := locker.TryAcquire(lock.NewOwnerContext(t.Context(), owner), "k")
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			wantOwner(owner)
+			if met, err := locker.Claim(t.Context(), "k", nil, 0); met.State != lock.Held || met.Note != nil || err != nil {
+				t.Errorf("Claim meets %+v, %v", met, err)
+			}
+			next := acquireFor(lock.NewOwnerContext(t.Context(), "next"), locker, "k")
+			eventually(t, "a waiter", func() bool { return locker.Stats().Waiters == 1 })
+			release(t, lease)
+			if next.end(t); next.err != nil {
+				t.Fatal(next.err)
+			}
+			wantOwner("next")
+			if err := next.claim.Lease.Extend(t.Context(), time.Minute); err != nil {
+				t.Error(err)
+			}
+			wantOwner("next")
+			release(t, next.claim.Lease)
+		}
+		ctx := lock.NewOwnerContext(t.Context(), "nobody")
+		claim, err := locker.Claim(ctx, "k", []byte(someToken+secretNote), time.Hour)
+		if info := inspect(t, locker, "k", lock.Held); err != nil || info.IsLock || info.Owner != "" {
+			t.Errorf("a claim: %v, %+v", err, info)
+		}
+		if met, err := locker.Look(t.Context(), "k"); string(met.Note) != someToken+secretNote || err != nil {
+			t.Errorf("note %q, %v", met.Note, err)
+		}
+		release(t, claim.Lease)
+	})
+}
+
+func TestOwnerIsRefused(t *testing.T) {
+	t.Parallel()
+	locker := newLocker(t, redistest.Mini(t).Client(t))
+	for _, owner := range []string{strings.Repeat("x", lock.MaxOwner+1), "two\nlines", "\x1b[2J", "right to left \u202e", "\xff"} {
+		ctx := lock.NewOwnerContext(t.Context(), owner)
+		_, _, tried := locker.TryAcquire(ctx, "k")
+		_, acquired := locker.Acquire(ctx, "k")
+		_, resumed := locker.Resume(ctx, "k", lockToken)
+		for _, err := range []error{tried, acquired, resumed} {
+			if err == nil || !strings.Contains(err.Error(), "owner") {
+				t.Errorf("with %q: %v", owner, err)
+			}
+		}
+	}
+	inspect(t, locker, "k", lock.Free)
 }
