@@ -375,3 +375,87 @@ func tryInBackground(ctx context.Context, locker *lock.Locker) <-chan error {
 	}()
 	return ended
 }
+
+// byMessage makes a Locker so slow to look by itself that a test can only pass if a message wakes it.
+var byMessage = lock.WithRetry(lock.Retry{Min: time.Hour, Max: time.Hour})
+
+// waiting is a call of Wait or Acquire in the background.
+type waiting struct {
+	claim lock.Claim
+	err   error
+	took  time.Duration
+	done  chan struct{}
+}
+
+func inBackground(call func() (lock.Claim, error)) *waiting {
+	w := &waiting{done: make(chan struct{})}
+	start := time.Now()
+	go func() {
+		defer close(w.done)
+		w.claim, w.err = call()
+		w.took = time.Since(start)
+	}()
+	return w
+}
+
+func waitFor(ctx context.Context, l *lock.Locker, key string) *waiting {
+	return inBackground(func() (lock.Claim, error) { return l.Wait(ctx, key) })
+}
+
+func acquireFor(ctx context.Context, l *lock.Locker, key string) *waiting {
+	return inBackground(func() (lock.Claim, error) {
+		lease, err := l.Acquire(ctx, key)
+		return lock.Claim{Lease: lease}, err
+	})
+}
+
+// end returns when the call has.
+func (w *waiting) end(t *testing.T) *waiting {
+	t.Helper()
+	select {
+	case <-w.done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it still waits")
+	}
+	return w
+}
+
+// awaitSubscribers returns when the key's channel has n subscribers.
+func awaitSubscribers(t *testing.T, b redistest.Backend, channel string, n int64) {
+	t.Helper()
+	client := b.Client(t)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		got, err := client.PubSubNumSub(t.Context(), channel).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[channel] == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d subscribers of %s, want %d", got[channel], channel, n)
+		}
+	}
+}
+
+// awaitMark returns when the claim under the key asks its holder to publish its end.
+func awaitMark(t *testing.T, b redistest.Backend, storageKey string) {
+	t.Helper()
+	awaitSubscribers(t, b, storageKey, 1)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		if stored, ok := b.Raw(t, storageKey); ok && stored[20] == 1 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the claim is not marked as awaited")
+		}
+	}
+}
+
+// fill lets the server refuse everything that needs memory.
+func fill(t *testing.T, client *redis.Client) {
+	t.Helper()
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -147,7 +147,7 @@ func TestTimesAreRefused(t *testing.T) {
 	}
 }
 
-// What a key holds, as Claim and Look return it. Look changes neither a byte nor the expiry, and never takes a key.
+// What a key holds, as Claim, Look and Wait return it. Look changes neither a byte nor the expiry, and never takes a key.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
@@ -168,9 +168,13 @@ func TestLook(t *testing.T) {
 				t.Errorf("%s: it is now %q, was %q", key, after, before)
 			}
 			calls := []lock.Claim{look}
-			if state != lock.Free {
+			if state != lock.Free { // which Claim would take
 				claim, claimErr := locker.Claim(t.Context(), key, nil, 0)
 				calls, err = append(calls, claim), errors.Join(err, claimErr)
+			}
+			if state != lock.Held {
+				claim, waitErr := locker.Wait(t.Context(), key)
+				calls, err = append(calls, claim), errors.Join(err, waitErr)
 			}
 			for _, claim := range calls {
 				if err != nil || claim.State != state || string(claim.Note) != note || string(claim.Value) != value ||

@@ -3,6 +3,7 @@ package lock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
+
+// How the waiters of a key share polls: see poll.go and waiters.go.
 
 // gatedConn keeps the replies to a client's commands, but not the messages that it hears, while its gate is shut.
 type gatedConn struct {
@@ -111,80 +114,70 @@ func (w *waiting) lease(t *testing.T) *lock.Lease {
 	return w.claim.Lease
 }
 
-// A waiter that joins while a poll takes the key for another waits for that one's lease.
-func TestJoinWhileTheKeyIsTaken(t *testing.T) {
+// A poll that was begun before a call does not count for it. Here it takes the key for the first waiter, who may have given
+// up, or tells it that the key is free.
+func TestJoinDuringAPoll(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoining(t)
-		lease := acquire(t, j.holder, "k")
-		first := acquireFor(t.Context(), j.locker, "k")
-		j.look(t, lease)
-		second := acquireFor(t.Context(), j.locker, "k")
-		synctest.Wait()
-		j.gate.open()
-		granted := first.lease(t)
-		second.goesOn(t)
-		release(t, granted)
-		release(t, second.lease(t))
-	})
+	for name, test := range map[string]struct {
+		firstTakes, firstGivesUp bool
+		retaken                  bool // by another, behind the poll
+		secondTakes              bool
+	}{
+		"the key is taken for the first":           {firstTakes: true, secondTakes: true},
+		"the key is taken for one that gave up":    {firstTakes: true, firstGivesUp: true, secondTakes: true},
+		"Acquire joins a Wait":                     {secondTakes: true},
+		"Wait joins a Wait, and the key was free":  {retaken: true},
+		"Wait joins an Acquire, which has the key": {firstTakes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				j := newJoining(t)
+				call := func(ctx context.Context, takes bool) *waiting {
+					if takes {
+						return acquireFor(ctx, j.locker, "k")
+					}
+					return waitFor(ctx, j.locker, "k")
+				}
+				lease := acquire(t, j.holder, "k")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				first := call(ctx, test.firstTakes)
+				j.look(t, lease)
+				var holds *lock.Lease
+				if test.retaken {
+					holds = acquire(t, j.holder, "k")
+				}
+				second := call(t.Context(), test.secondTakes)
+				synctest.Wait()
+				if test.firstGivesUp {
+					cancel()
+					if first.now(t); !errors.Is(first.err, lock.ErrHeld) {
+						t.Errorf("the one that gave up: %v, want ErrHeld", first.err)
+					}
+				}
+				j.gate.open()
+				switch {
+				case test.firstTakes && !test.firstGivesUp:
+					holds = first.lease(t)
+				case !test.firstTakes:
+					first.free(t)
+				}
+				if holds != nil {
+					second.goesOn(t)
+					release(t, holds)
+				}
+				if test.secondTakes {
+					release(t, second.lease(t))
+				} else {
+					second.free(t)
+				}
+			})
+		})
+	}
 }
 
-// The same when that other waiter has given up.
-func TestJoinWhileTheKeyIsTakenForOneThatGaveUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoining(t)
-		lease := acquire(t, j.holder, "k")
-		ctx, cancel := context.WithCancel(t.Context())
-		first := acquireFor(ctx, j.locker, "k")
-		j.look(t, lease)
-		second := acquireFor(t.Context(), j.locker, "k")
-		synctest.Wait()
-		cancel()
-		if first.now(t); !errors.Is(first.err, lock.ErrHeld) {
-			t.Errorf("the one that left: %v, want ErrHeld", first.err)
-		}
-		j.gate.open()
-		release(t, second.lease(t))
-	})
-}
-
-// An Acquire that joins a poll of a Wait does not miss that the key is free.
-func TestAcquireJoinsAWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoining(t)
-		lease := acquire(t, j.holder, "k")
-		first := waitFor(t.Context(), j.locker, "k")
-		j.look(t, lease)
-		second := acquireFor(t.Context(), j.locker, "k")
-		synctest.Wait()
-		j.gate.open()
-		first.free(t)
-		release(t, second.lease(t))
-	})
-}
-
-// A poll that was begun before a call does not count for it: here it found the key free.
-func TestJoinAfterItWasSeenFree(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoining(t)
-		lease := acquire(t, j.holder, "k")
-		first := waitFor(t.Context(), j.locker, "k")
-		j.look(t, lease)
-		next := acquire(t, j.holder, "k")
-		second := waitFor(t.Context(), j.locker, "k")
-		synctest.Wait()
-		j.gate.open()
-		first.free(t)
-		second.goesOn(t)
-		release(t, next)
-		second.free(t)
-	})
-}
-
-// The same when it found the key held, which would spend an attempt of a call that came when the key was free.
+// A poll that found the key held does not spend the attempt of a call that came when the key was free.
 func TestJoinAfterItWasSeenHeld(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -270,92 +263,58 @@ func TestWaiterGivesUpAsItIsGranted(t *testing.T) {
 	})
 }
 
-// No waiter pauses for longer than what is left of the claim, also of one granted to a fellow waiter.
-func TestLeaseOfAFellowWaiterRunsOut(t *testing.T) {
+// No waiter pauses for longer than what is left of the claim: of another's, of its hold, and of one granted to a fellow
+// waiter.
+func TestPauseEndsWithTheClaim(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const lease, look = 10 * time.Second, 10 * time.Millisecond
 		b := newBubble(t)
+		claimUnder(t, b.locker(t, lock.WithoutRenewal()), "k", 2*lease)
 		locker := b.locker(t, byMessage, lock.WithoutRenewal())
-		lease := acquire(t, locker, "k")
 		first := acquireFor(t.Context(), locker, "k")
 		synctest.Wait()
-		second := acquireFor(t.Context(), locker, "k")
-		synctest.Wait()
-		release(t, lease)
-		first.lease(t)
-		granted := time.Now()
-		if <-second.done; second.err != nil {
-			t.Fatal(second.err)
+		second, waits := acquireFor(t.Context(), locker, "k"), waitFor(t.Context(), b.locker(t, byMessage), "k")
+		if <-waits.done; waits.err != nil || waits.claim.State != lock.Abandoned || waits.took > lease+look {
+			t.Errorf("Wait: %v, %v after %v", waits.claim.State, waits.err, waits.took)
 		}
-		if got := time.Since(granted); got > 10*time.Second+10*time.Millisecond {
-			t.Errorf("served %v after the first one, whose lease lasts for 10 s", got)
+		if <-first.done; first.err != nil || first.took > 3*lease+2*look {
+			t.Fatalf("Acquire: %v after %v, the claim stands for %v", first.err, first.took, 3*lease)
+		}
+		if <-second.done; second.err != nil || second.took > 4*lease+3*look {
+			t.Fatalf("the next Acquire: %v after %v", second.err, second.took)
 		}
 		release(t, second.claim.Lease)
-	})
-}
-
-// The same for the hold of a holder that has died.
-func TestHeldClaimRunsOut(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		claimUnder(t, b.locker(t, lock.WithoutRenewal()), "k", 20*time.Second)
-		takes := acquireFor(t.Context(), b.locker(t, byMessage), "k")
-		waits := waitFor(t.Context(), b.locker(t, byMessage), "k")
-		const look = 10 * time.Millisecond
-		if <-waits.done; waits.err != nil || waits.claim.State != lock.Abandoned {
-			t.Errorf("Wait: %v, %v, want abandoned", waits.claim.State, waits.err)
-		}
-		if waits.took > 10*time.Second+look {
-			t.Errorf("Wait took %v, the lease lasts for 10 s", waits.took)
-		}
-		if <-takes.done; takes.err != nil {
-			t.Fatal(takes.err)
-		}
-		if takes.took > 30*time.Second+2*look {
-			t.Errorf("Acquire took %v, the claim stands for 30 s", takes.took)
-		}
-		release(t, takes.claim.Lease)
 	})
 }
 
 // Waiters that share a poll do not share the bytes of the note or the value.
 func TestWaitersShareNothing(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		end  func(*lock.Lease) error
-		text func(lock.Claim) []byte
-	}{
-		"value": {
-			func(l *lock.Lease) error { return l.Settle(context.Background(), []byte("text"), time.Hour) },
-			func(c lock.Claim) []byte { return c.Value },
-		},
-		"note": {
-			func(l *lock.Lease) error { l.Abandon(); return nil },
-			func(c lock.Claim) []byte { return c.Note },
-		},
+	for name, end := range map[string]func(context.Context, *lock.Lease) error{
+		"value": func(ctx context.Context, l *lock.Lease) error { return l.Settle(ctx, []byte("text"), time.Hour) },
+		"note":  func(_ context.Context, l *lock.Lease) error { l.Abandon(); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t)
+				locker := newBubble(t).locker(t)
 				held, err := locker.Claim(t.Context(), "k", []byte("text"), time.Hour)
 				if err != nil {
 					t.Fatal(err)
 				}
 				waiters := []*waiting{waitFor(t.Context(), locker, "k"), waitFor(t.Context(), locker, "k")}
 				synctest.Wait()
-				if err := test.end(held.Lease); err != nil {
+				if err := end(t.Context(), held.Lease); err != nil {
 					t.Fatal(err)
 				}
 				for i, w := range waiters {
 					<-w.done
-					got := test.text(w.claim)
-					if w.err != nil || string(got) != "text" {
+					if got := append(w.claim.Note, w.claim.Value...); w.err != nil || string(got) != "text" {
 						t.Fatalf("waiter %d: %q, %v", i, got, w.err)
 					}
-					clear(got)
+					clear(w.claim.Note)
+					clear(w.claim.Value)
 				}
 			})
 		})
@@ -555,5 +514,202 @@ func TestCloseRacesAGrant(t *testing.T) {
 			}
 		}
 		t.Logf("%d of 100 were granted", granted)
+	})
+}
+
+// fault: 1,000 waiters, the holder dies
+func TestThousandWaiters(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		b := newBubble(t)
+		holder, locker := b.locker(t), b.locker(t)
+		lease := acquire(t, holder, "k")
+		lease.Abandon()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		waiters, before := make([]*waiting, n), b.total()
+		for i := range waiters {
+			waiters[i] = acquireFor(ctx, locker, "k")
+		}
+		<-lease.Context().Done()
+		time.Sleep(time.Second) // what is taken off for drift, and the next look
+		synctest.Wait()
+		if held, waiting := locker.Stats().Leases, locker.Stats().Waiters; held != 1 || waiting != n-1 {
+			t.Fatalf("%d winners, and %d wait, want 1 and %d", held, waiting, n-1)
+		}
+		died := b.total() - before
+		for _, w := range waiters {
+			if <-w.done; w.err == nil {
+				defer release(t, w.claim.Lease)
+			} else if !errors.Is(w.err, lock.ErrHeld) || !errors.Is(w.err, context.DeadlineExceeded) {
+				t.Error(w.err)
+			}
+		}
+		if all := b.total() - before; died > 60 || all > 300 {
+			t.Errorf("%d commands until one had won, %d in a minute, want 60 and 300 at most", died, all)
+		}
+	})
+}
+
+// Waiters get the key in the order in which they came. One that gives up does not delay the next. Nothing is left behind.
+func TestWaitersAreServedInTheirOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, byMessage)
+		lease := acquire(t, locker, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		leaves := acquireFor(ctx, locker, "k")
+		synctest.Wait()
+		var waiters []*waiting
+		for range 5 {
+			waiters = append(waiters, acquireFor(t.Context(), locker, "k"))
+			synctest.Wait()
+		}
+		cancel()
+		if leaves.now(t); !errors.Is(leaves.err, lock.ErrHeld) || !errors.Is(leaves.err, context.Canceled) {
+			t.Errorf("the one that gave up: %v", leaves.err)
+		}
+		for i, w := range waiters {
+			before := b.total()
+			release(t, lease)
+			lease = w.lease(t)
+			for _, next := range waiters[i+1:] {
+				next.goesOn(t)
+			}
+			if got := b.total() - before; got > 4 {
+				t.Errorf("from one waiter to the next: %d commands", got)
+			}
+		}
+		release(t, lease)
+		synctest.Wait()
+		if keys, channels := b.server.Keys(), b.server.PubSubChannels("*"); len(keys)+len(channels) > 0 {
+			t.Errorf("left: keys %q, channels %q", keys, channels)
+		}
+	})
+}
+
+func TestWaitEnds(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(context.Context, *lock.Locker) error{
+		"Acquire": func(ctx context.Context, l *lock.Locker) error { _, err := l.Acquire(ctx, "k"); return err },
+		"Wait":    func(ctx context.Context, l *lock.Locker) error { _, err := l.Wait(ctx, "k"); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBubble(t)
+				acquire(t, b.locker(t), "k")
+				locker := b.locker(t)
+
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				start := time.Now()
+				if err := call(ctx, locker); !errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a deadline: %v", err)
+				}
+				if got := time.Since(start); got != 3*time.Second {
+					t.Errorf("it took %v", got)
+				}
+				cancel()
+				if err := call(ctx, locker); errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a context that was done before: %v", err)
+				}
+				few := b.locker(t, lock.WithRetry(lock.Retry{Attempts: 3}))
+				if err := call(t.Context(), few); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("spent looks: %v", err)
+				}
+				one := b.locker(t, lock.WithRetry(lock.Retry{Attempts: 1}))
+				start = time.Now()
+				if err := call(t.Context(), one); !errors.Is(err, lock.ErrHeld) || time.Since(start) != 0 {
+					t.Errorf("one look: %v after %v", err, time.Since(start))
+				}
+
+				errs := make(chan error)
+				go func() { errs <- call(t.Context(), locker) }()
+				synctest.Wait()
+				closeWithin(t, locker)
+				if err := <-errs; !errors.Is(err, lock.ErrClosed) {
+					t.Errorf("closed: %v", err)
+				}
+				if err := call(t.Context(), locker); !errors.Is(err, lock.ErrClosed) {
+					t.Errorf("closed before: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A poll that fails ends an Acquire. A Wait goes on, and returns that error only when its own time is over.
+func TestPollFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t)
+		acquire(t, b.locker(t), "k").Abandon()
+		brief, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		waits, ends := waitFor(t.Context(), locker, "k"), waitFor(brief, locker, "k")
+		takes := acquireFor(t.Context(), locker, "k")
+		synctest.Wait()
+		b.silent.Store(true)
+		if <-takes.done; !errors.Is(takes.err, context.DeadlineExceeded) || errors.Is(takes.err, lock.ErrHeld) {
+			t.Errorf("Acquire: %v, want that Redis has not answered", takes.err)
+		}
+		<-ends.done
+		var wait *lock.WaitError
+		if !errors.Is(ends.err, lock.ErrHeld) || !errors.As(ends.err, &wait) || !errors.Is(wait.Look, context.DeadlineExceeded) ||
+			errors.Is(wait.Look, lock.ErrHeld) {
+			t.Errorf("a Wait of two seconds: %v, want ErrHeld and that Redis has not answered", ends.err)
+		}
+		b.silent.Store(false)
+		if <-waits.done; waits.err != nil || waits.claim.State != lock.Free {
+			t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
+		}
+	})
+}
+
+// A pub/sub connection that has fallen silent without an error is closed.
+func TestSilentSubscription(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		holder, locker := b.locker(t), b.locker(t, byMessage)
+		lease := acquire(t, holder, "k")
+		waits := waitFor(t.Context(), locker, "k")
+		synctest.Wait()
+		b.mute() // those connections that have subscribed by now
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		released := time.Now()
+		if waits.end(t); waits.err != nil || !time.Now().Equal(released) {
+			t.Errorf("woken %v after the release: %v", time.Since(released), waits.err)
+		}
+	})
+}
+
+// The pub/sub connection is closed a while after the last waiter has gone.
+func TestSubscriptionIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t)
+		for round := range 3 {
+			lease := acquire(t, locker, fmt.Sprint(round))
+			waits := waitFor(t.Context(), locker, fmt.Sprint(round))
+			waits.goesOn(t)
+			release(t, lease)
+			waits.free(t)
+			time.Sleep(time.Duration(round) * time.Minute)
+		}
+		synctest.Wait()
+		if b.commands("SUBSCRIBE") != 3 || b.subscribers() != 2 {
+			t.Errorf("%d subscriptions on %d connections, want 3 on 2: one for two that followed each other",
+				b.commands("SUBSCRIBE"), b.subscribers())
+		}
 	})
 }
