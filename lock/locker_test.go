@@ -99,6 +99,9 @@ func TestLeaseContext(t *testing.T) {
 	if got := lease.Context().Value(valueKey{}); got != "v" {
 		t.Errorf("value %v, want that of the context given", got)
 	}
+	if deadline, ok := lease.Context().Deadline(); ok {
+		t.Errorf("the lease has the deadline %v", deadline)
+	}
 	if err := lease.Context().Err(); err != nil {
 		t.Errorf("a limit on waiting ended the lease: %v", err)
 	}

@@ -206,6 +206,9 @@ func TestSettleAbandoned(t *testing.T) {
 		if err := locker.SettleAbandoned(t.Context(), info.Key, info.Token, refuse, time.Microsecond); err == nil || err == refused {
 			t.Errorf("for a microsecond: %v", err)
 		}
+		if err := locker.SettleAbandoned(t.Context(), info.Key, "no token", refuse, time.Hour); !errors.Is(err, lock.ErrChanged) {
+			t.Errorf("without a token: %v, want ErrChanged", err)
+		}
 		if err := overrides["settle"](t.Context(), locker, info); err != nil {
 			t.Fatal(err)
 		}
