@@ -59,9 +59,8 @@ func (x *exchange) answer(result *run.Result) {
 		x.refuse(x.m.refusalOf(result))
 		return
 	}
-	stored := response.NewScratch()
-	if err := stored.Decode(result.Record.Body); err != nil {
-		stored.Free()
+	stored, err := response.Decode(result.Record.Body)
+	if err != nil {
 		refusal := x.m.refused(run.Unreadable, errors.Join(result.Err, err))
 		if e := &refusal.event; result.Outcome == run.OutcomeLeaseLost {
 			e.Outcome, e.Settle = LeaseLost, Phase(result.Settle)
@@ -71,10 +70,9 @@ func (x *exchange) answer(result *run.Result) {
 	}
 	x.in.limited.prepareAnswer(x.r)
 	if x.m.observe != nil {
-		defer x.emit(replayEvent(result, stored.Stored.Status))
+		defer x.emit(replayEvent(result, stored.Status))
 	}
-	stored.Stored.WriteTo(x.w, x.r, x.m.replayHeader)
-	stored.Free() // not after a panic of w, which may still have it
+	stored.WriteTo(x.w, x.r, x.m.replayHeader)
 }
 
 // refuse sends a problem.

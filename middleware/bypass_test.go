@@ -5,13 +5,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -116,24 +114,6 @@ func TestHandlerAnswersOnAnotherWriter(t *testing.T) {
 	}
 }
 
-// After a panic, too, the key of what was answered is not freed.
-func TestHandlerPanicsAfterItsAnswerOnAnotherWriter(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		s := serve(t, b, func(_ http.ResponseWriter, r *http.Request) {
-			around(r)
-			panic(http.ErrAbortHandler)
-		})
-		s.outer = framework(false, bare)
-		_, _ = s.try(s.request(noRetry))
-		s.wantEvents(middleware.Panicked)
-		b.Elapse(t, leaseTTL)
-		a := s.send()
-		s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
-		wantUnknownNotStored(t, a)
-		s.wantRuns(1)
-	})
-}
-
 // openWriter is the writer that the adapter of a framework gives to the middleware. It knows whether the handlers have
 // left the response to an outer middleware.
 type openWriter struct {
@@ -189,69 +169,4 @@ func TestResponseLeftToAnOuterMiddleware(t *testing.T) {
 			})
 		})
 	}
-}
-
-// It is so, too, in shadow for a client that leaves: no empty response is taken for the handler's.
-func TestShadowClientLeavesAResponseToAnOuterMiddleware(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	open, why := &openWriter{ResponseWriter: httptest.NewRecorder()}, errors.New("rendered outside")
-	events := make(chan middleware.Event, 1)
-	once := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Standard(keyfunc.Anonymous()),
-		middleware.WithShadow(), middleware.WithObserver(func(_ context.Context, e middleware.Event) { events <- e }))
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
-	r.Header.Set("Idempotency-Key", "k")
-	once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		leave()
-		open.why = why
-	})).ServeHTTP(open, r)
-	if e := <-events; e.Outcome != middleware.Unknown || !errors.Is(e.Err, why) {
-		t.Errorf("outcome %s, error %v", e.Outcome, e.Err)
-	}
-}
-
-// A handler that uses its own writer has not bypassed anything, whatever the outer writer reports.
-func TestFrameworkWriter(t *testing.T) {
-	for name, test := range map[string]struct {
-		written bool
-		h       http.HandlerFunc
-		status  int
-	}{
-		"held back":      {false, payOnce(), http.StatusCreated},
-		"silent":         {false, func(http.ResponseWriter, *http.Request) {}, http.StatusOK},
-		"written before": {true, payOnce(), http.StatusCreated},
-		"flushed": {false, func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusCreated)
-			_ = http.NewResponseController(w).Flush()
-		}, http.StatusCreated},
-	} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				s := serve(t, b, test.h)
-				s.outer = framework(test.written, bare)
-				s.want(s.send(), test.status, middleware.Executed)
-				s.want(s.send(), test.status, middleware.Replayed)
-				s.wantRuns(1)
-			})
-		})
-	}
-}
-
-// The writers of negroni and martini say Written after a 103 too. A handler that sends one has not bypassed anything.
-func TestEarlyHintsAreNoBypass(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Link", "</style.css>; rel=preload")
-			w.WriteHeader(http.StatusEarlyHints)
-			w.WriteHeader(http.StatusCreated)
-			_, _ = io.WriteString(w, "paid")
-		})
-		s.outer = framework(false, bare)
-		a := s.send()
-		e := s.want(a, http.StatusCreated, middleware.Executed)
-		if a.body != "paid" {
-			t.Errorf("the client got %d %q; event error %v", a.status, a.body, e.Err)
-		}
-		s.want(s.send(), http.StatusCreated, middleware.Replayed)
-	})
 }

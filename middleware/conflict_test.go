@@ -1,20 +1,13 @@
 package middleware_test
 
 import (
-	"encoding/binary"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -34,77 +27,6 @@ func TestInFlight(t *testing.T) {
 		s.want(s.send(), http.StatusCreated, middleware.Replayed)
 		s.wantRuns(1)
 	})
-}
-
-// A client that obeys Retry-After, the age of the run, doubles its pause with every try.
-//
-// conformance: 24
-func TestRetryAfterIsTheAgeOfTheRun(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		age, lease time.Duration // the age is by the clock of the process that answers, and the lease is its own
-		want       string
-	}{
-		"new":                    {0, leaseTTL, "1"},
-		"below two":              {1999 * time.Millisecond, leaseTTL, "1"},
-		"above two":              {2001 * time.Millisecond, leaseTTL, "2"},
-		"below a lease":          {9999 * time.Millisecond, leaseTTL, "9"},
-		"longer than a lease":    {time.Hour, leaseTTL, "10"},
-		"a second and a half":    {time.Hour, 1500 * time.Millisecond, "1"},
-		"a short lease":          {time.Hour, 100 * time.Millisecond, "1"},
-		"a clock that is behind": {-time.Hour, leaseTTL, "1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				store := &canned{claim: []byte(absent)}
-				once := middleware.Idempotency(store.locker(t, lock.WithTTL(test.lease)), keyfunc.Body())
-				protected := once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-				send := func() *httptest.ResponseRecorder {
-					w := httptest.NewRecorder()
-					protected.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil))
-					return w
-				}
-				send()
-				store.claim = bulk(claimedAt(string(store.claimed), time.Now().Add(-test.age)))
-				w := send()
-				if got := w.Header().Get("Retry-After"); w.Code != http.StatusConflict || got != test.want {
-					t.Errorf("%d, Retry-After %q, want 409 and %s", w.Code, got, test.want)
-				}
-			})
-		})
-	}
-}
-
-// A waiter whose wait is over gets the age of the run as Retry-After.
-//
-// conformance: 24
-func TestRetryAfterAWait(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		s := serve(t, b, behind(t, g, payOnce()), middleware.WithWait(time.Millisecond))
-		done := s.inBackground(g)
-		storageKey := b.Keys(t)[0]
-		claim, _ := b.Raw(t, storageKey)
-		older := claimedAt(claim, time.Now().Add(-time.Hour))
-		if err := b.Client(t).Set(t.Context(), storageKey, older, redis.KeepTTL).Err(); err != nil {
-			t.Fatal(err)
-		}
-		a := s.send()
-		s.wantRefused(a, http.StatusConflict, middleware.InFlight, "in-flight")
-		if got := a.header.Get("Retry-After"); got != "10" {
-			t.Errorf("Retry-After %q, want that of a lease", got)
-		}
-		close(g.open)
-		s.want(<-done, http.StatusCreated, middleware.Executed)
-	})
-}
-
-// claimedAt returns a claim with another time in it.
-func claimedAt(claim string, at time.Time) []byte {
-	const pos = 45 // behind its head of 20 bytes, a flag, a number of 16 digits, and the hold
-	edited := binary.BigEndian.AppendUint64([]byte(claim[:pos]), uint64(at.UnixMilli()))
-	return append(edited, claim[len(edited):]...)
 }
 
 // others are requests with the key of the first one that ask for something else.

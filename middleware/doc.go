@@ -74,5 +74,5 @@
 // the key and the fingerprint. What happens to a key is not HTTP: that is internal/run, which answers with a Result.
 // protect.go runs the handler, and product.go is its response as internal/run sees it. answer.go sends replays and
 // problems. [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, response a
-// response as a value and as the payload of a record, problem the refusals, and buffer pooled memory.
+// response as a value and as the payload of a record, and problem the refusals.
 package middleware

@@ -10,15 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
-
-// master returns the n-th key.
-func master(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
 
 // The middleware's part of a stored value begins behind what the lock has put there, and a encrypted note is the end of
 // a claim.
@@ -26,24 +21,6 @@ const (
 	recordAt = 28
 	noteLen  = 1 + 12 + fingerprintLen + 1 + 16
 )
-
-// rawOf returns what Redis has under the key of the event.
-func rawOf(t *testing.T, b redistest.Backend, key string) []byte {
-	t.Helper()
-	raw, ok := b.Raw(t, key)
-	if !ok {
-		t.Fatalf("nothing under %s", key)
-	}
-	return []byte(raw)
-}
-
-// put stores a value under the key.
-func put(t *testing.T, b redistest.Backend, key string, value []byte) {
-	t.Helper()
-	if err := b.Client(t).Set(t.Context(), key, value, time.Hour).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // wantUnreadable sends ann's payment and checks that it is refused, and that the event says why.
 func (s *site) wantUnreadable(why string, edits ...edit) {
@@ -105,18 +82,6 @@ func TestStoredForms(t *testing.T) {
 			})
 		})
 	}
-}
-
-// Records that are not encrypted are read by every instance without a key, whatever its options and those of the
-// writer.
-func TestCompressedIsReadByAll(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		with, without := serve(t, b, payOnce(), middleware.WithCompression(0)), serve(t, b, payOnce())
-		with.want(with.send(), http.StatusCreated, middleware.Executed)
-		without.want(without.send(), http.StatusCreated, middleware.Replayed)
-		without.want(without.send(key("k2")), http.StatusCreated, middleware.Executed)
-		with.want(with.send(key("k2")), http.StatusCreated, middleware.Replayed)
-	})
 }
 
 // The rotation that WithEncryption describes, on three instances that are redeployed one after the other.
@@ -199,107 +164,6 @@ func TestPlaintextReads(t *testing.T) {
 	})
 }
 
-// A encrypted record opens only under its own key, and only if it is unchanged. Its checksum is right here: anybody who
-// can write to Redis can compute it.
-func TestEncryptedRecordIsAuthenticated(t *testing.T) {
-	for name, compression := range map[string][]middleware.Option{
-		"encrypted": nil, "compressed and encrypted": {middleware.WithCompression(0)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				opts := append(compression, middleware.WithEncryption(master(1)), middleware.WithFailOpen())
-				s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
-					_, _ = io.WriteString(w, strings.Repeat("paid ", 10))
-				}, opts...)
-				e := s.want(s.send(), http.StatusOK, middleware.Executed)
-				elsewhere := s.want(s.send(key("k2")), http.StatusOK, middleware.Executed)
-				good, foreign := rawOf(t, b, e.Key), rawOf(t, b, elsewhere.Key)
-
-				const checksumAt, flagsAt = 1, 5
-				wantUnreadable := func(what, why string, value []byte) {
-					t.Helper()
-					putChecksum(e.Key, value)
-					put(t, b, e.Key, append(bytes.Clone(good[:recordAt]), value...))
-					s.wantUnreadable(why)
-					if t.Failed() {
-						t.Fatal(what)
-					}
-				}
-				for i := range good[recordAt:] {
-					if i >= checksumAt && i < flagsAt {
-						continue
-					}
-					for bit := range 8 {
-						if i > flagsAt && bit != i%8 {
-							continue
-						}
-						forged := bytes.Clone(good[recordAt:])
-						forged[i] ^= 1 << bit
-						why := "no key"
-						switch {
-						case i == 0, i == flagsAt && 1<<bit > record.FlagEncrypted:
-							why = "newer version"
-						case i == flagsAt && 1<<bit == record.FlagEncrypted:
-							why = "not encrypted"
-						}
-						wantUnreadable(fmt.Sprintf("bit %d of byte %d flipped", bit, i), why, forged)
-					}
-				}
-				for n := flagsAt + 1; n < len(good)-recordAt; n += 7 {
-					wantUnreadable("cut short", "no key", bytes.Clone(good[recordAt:recordAt+n]))
-				}
-				wantUnreadable("a byte too many", "no key", append(bytes.Clone(good[recordAt:]), 0))
-				wantUnreadable("another key's record", "no key", bytes.Clone(foreign[recordAt:]))
-
-				put(t, b, e.Key, good)
-				s.want(s.send(), http.StatusOK, middleware.Replayed)
-				s.wantRuns(2)
-			})
-		})
-	}
-}
-
-// The same for the note of a request in flight.
-func TestEncryptedNoteIsAuthenticated(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		locker := newLocker(t, b.Client(t), lock.WithTTL(time.Minute)) // no renewal meets a damaged note
-		s := serveOn(t, locker, func(http.ResponseWriter, *http.Request) { g.pass() },
-			middleware.WithEncryption(master(1)), middleware.WithFailOpen())
-		first, second := s.inBackground(g), s.inBackground(g, key("k2"))
-		keys := b.Keys(t)
-		if len(keys) != 2 {
-			t.Fatalf("keys %q", keys)
-		}
-		for i, edits := range [][]edit{nil, {key("k2")}} {
-			k, other := keys[i], keys[1-i]
-			if e := s.want(s.send(edits...), http.StatusConflict, middleware.InFlight); e.Key != k {
-				k, other = other, k
-			}
-			good, foreign := rawOf(t, b, k), rawOf(t, b, other)
-			head, note := good[:len(good)-noteLen], good[len(good)-noteLen:]
-			for j := 0; j < len(note); j += redistest.Rounds(6, 1) {
-				damaged := bytes.Clone(note)
-				damaged[j] ^= 1 << (j % 8)
-				put(t, b, k, append(bytes.Clone(head), damaged...))
-				why := "no key"
-				if j == 0 {
-					why = "newer version"
-				}
-				s.wantUnreadable(why, edits...)
-			}
-			put(t, b, k, append(bytes.Clone(head), foreign[len(foreign)-noteLen:]...))
-			s.wantUnreadable("no key", edits...)
-			put(t, b, k, good)
-			s.want(s.send(edits...), http.StatusConflict, middleware.InFlight)
-		}
-		close(g.open)
-		s.want(<-first, http.StatusOK, middleware.Executed)
-		s.want(<-second, http.StatusOK, middleware.Executed)
-		s.wantRuns(2)
-	})
-}
-
 // A dump of Redis shows neither the response nor anything to test a guess of the request with.
 func TestNothingIsVisible(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -359,18 +223,6 @@ func longestCommon(a, b []byte) (longest int) {
 		}
 	}
 	return longest
-}
-
-func TestKeysAreCopied(t *testing.T) {
-	t.Parallel()
-	given := master(1)
-	option := middleware.WithEncryption(given)
-	clear(given)
-	b := redistest.Mini(t)
-	s := serve(t, b, payOnce(), option)
-	s.want(s.send(), http.StatusCreated, middleware.Executed)
-	other := serve(t, b, payOnce(), middleware.WithEncryption(master(1)))
-	other.want(other.send(), http.StatusCreated, middleware.Replayed)
 }
 
 func TestWrongEncryptionPanics(t *testing.T) {

@@ -1,9 +1,7 @@
 package middleware_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,7 +11,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -90,39 +87,6 @@ func TestEventPhases(t *testing.T) {
 	})
 }
 
-func TestEventOfAWaiter(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		s := serve(t, b, behind(t, g, payOnce()), middleware.WithWait(time.Minute))
-		from := time.Now()
-		done := s.inBackground(g)
-		second := make(chan answer, 1)
-		go func() {
-			a, err := s.try(s.request())
-			if err != nil {
-				t.Error(err)
-			}
-			second <- a
-		}()
-		for s.locker.Stats().Waiters < 1 {
-			time.Sleep(time.Millisecond)
-		}
-		close(g.open)
-		<-done
-		<-second
-		for range 2 {
-			e := s.event()
-			want := "claim handler settle"
-			if e.Outcome == middleware.Replayed {
-				want = "claim wait"
-			}
-			if got := phases(t, e, from); got != want {
-				t.Errorf("%s: %s, want %s", e.Outcome, got, want)
-			}
-		}
-	})
-}
-
 // Size is the length of the middleware's part of the value in Redis, and Age what has passed since.
 func TestEventSizeAndAge(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -147,17 +111,6 @@ func TestEventSizeAndAge(t *testing.T) {
 			t.Errorf("size %d, although nothing is stored", e.Size)
 		}
 	})
-}
-
-// With a journal the record is in it, whether Redis is there or not.
-func TestEventSizeWithAJournal(t *testing.T) {
-	t.Parallel()
-	j := newJournal(true)
-	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithJournal(j))
-	e := s.want(s.send(), http.StatusCreated, middleware.Executed)
-	if want := len(j.rows[e.Key].entry.Record); e.Size != want || want == 0 {
-		t.Errorf("size %d, want %d", e.Size, want)
-	}
 }
 
 // A route-level middleware knows the pattern at once, one around a mux only once that has run.
@@ -296,78 +249,6 @@ func TestUnknownNotStored(t *testing.T) {
 	})
 }
 
-func TestTraceparentWithAJournal(t *testing.T) {
-	t.Parallel()
-	b := redistest.Mini(t)
-	s := serve(t, b, payOnce(), middleware.WithJournal(newJournal(true)), traced(someTrace))
-	s.want(s.send(), http.StatusCreated, middleware.Executed)
-	b.FlushAll(t)
-	if e := s.want(s.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != someTrace || e.Journal.Duration <= 0 {
-		t.Errorf("%+v, want %q from the journal", e, someTrace)
-	}
-}
-
-// Only what is known to be a traceparent is stored, and 27 bytes of it.
-func TestTraceparentIsChecked(t *testing.T) {
-	t.Parallel()
-	size := func(opts ...middleware.Option) (int, string) {
-		s := serve(t, redistest.Mini(t), payOnce(), opts...)
-		e := s.want(s.send(), http.StatusCreated, middleware.Executed)
-		return e.Size, s.want(s.send(), http.StatusCreated, middleware.Replayed).Traceparent
-	}
-	without, _ := size()
-	if with, _ := size(traced(someTrace)); with != without+27 {
-		t.Errorf("%d bytes with a traceparent, want 27 more than %d", with, without)
-	}
-	for _, wrong := range []string{
-		"", "00", someTrace[:54], someTrace + "-", strings.ToUpper(someTrace), "01" + someTrace[2:], "ff" + someTrace[2:],
-		"00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-		"00-0af7651916cd43dd8448eb211c80319c_b7ad6b7169203331-01", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333g-01",
-		"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331_01", strings.Repeat("x", 55),
-	} {
-		if got, told := size(traced(wrong)); got != without || told != "" {
-			t.Errorf("%q: %d bytes, and %q, want %d and none", wrong, got, told, without)
-		}
-	}
-}
-
-// The golden form of an extension: tag 1, 25 bytes. A later release's fields around it are skipped, what is no list of
-// fields is ignored.
-func TestTraceparentFormat(t *testing.T) {
-	t.Parallel()
-	b := redistest.Mini(t)
-	s := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce(), traced(someTrace))
-	e := s.want(s.send(), http.StatusCreated, middleware.Executed)
-	field, _ := hex.DecodeString("0119" + "0af7651916cd43dd8448eb211c80319c" + "b7ad6b7169203331" + "01")
-	content := rawOf(t, b, e.Key)[recordAt+6:]
-	if got, want := content[extensionAt:extensionAt+28], append([]byte{27}, field...); !bytes.Equal(got, want) {
-		t.Errorf("extension %x, want %x", got, want)
-	}
-	for name, test := range map[string]struct{ extension, want string }{
-		"a later field before": {"\x02\x01a" + string(field), someTrace},
-		"a later field after":  {string(field) + "\x02\x00", someTrace},
-		"another length":       {"\x01\x02ab", ""},
-		"no id":                {"\x01\x19" + strings.Repeat("\x00", 25), ""},
-		"cut off":              {string(field[:20]), ""},
-		"no list":              {"a", ""},
-		"no list after it":     {string(field) + "\x07", someTrace},
-	} {
-		head := append(bytes.Clone(content[:extensionAt]), byte(len(test.extension)))
-		forged := append(append(head, test.extension...), content[extensionAt+28:]...)
-		b.FlushAll(t)
-		claim, err := s.locker.Claim(t.Context(), "k", nil, 0)
-		if err != nil || claim.State != lock.Granted {
-			t.Fatal(claim.State, err)
-		}
-		if err := claim.Lease.Settle(t.Context(), forge(e.Key, false, 0, forged), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		if e := s.want(s.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != test.want {
-			t.Errorf("%s: %q, want %q", name, e.Traceparent, test.want)
-		}
-	}
-}
-
 // The function gets the context of the request, once for a run, and not for what is not stored.
 func TestTraceparentIsAskedOnce(t *testing.T) {
 	t.Parallel()
@@ -387,14 +268,4 @@ func TestTraceparentIsAskedOnce(t *testing.T) {
 	if len(asked) != 1 || <-asked != "outer" {
 		t.Errorf("asked %d times more, or with another context", len(asked))
 	}
-}
-
-func TestWithTraceparentPanics(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if recover() != "middleware.WithTraceparent: f is nil" {
-			t.Error("no panic that names the option")
-		}
-	}()
-	middleware.WithTraceparent(nil)
 }

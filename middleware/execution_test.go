@@ -18,7 +18,6 @@ import (
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -148,10 +147,6 @@ func wantProcessed(t *testing.T, a answer) {
 		t.Errorf("%s, want that the request was processed", a.body)
 	}
 }
-
-// noRetry keeps net/http's Transport from repeating a request whose connection broke: it repeats one only if it can
-// read the body again.
-func noRetry(r *http.Request) { r.GetBody = nil }
 
 // The response of an unknown outcome is sent as the handler wrote it.
 func TestUnknownResponseIsSent(t *testing.T) {
@@ -296,39 +291,6 @@ func TestLimitOfResponse(t *testing.T) {
 }
 
 // conformance: 47
-func TestFlushed(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		arrived := make(chan struct{})
-		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "a")
-			w.(http.Flusher).Flush()
-			<-arrived
-			_, _ = io.WriteString(w, "b")
-		})
-		resp, err := s.client.Do(s.request())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
-			t.Fatal(err)
-		}
-		close(arrived)
-		if rest, err := io.ReadAll(resp.Body); string(rest) != "b" || err != nil {
-			t.Errorf("rest %q, %v", rest, err)
-		}
-		if e := s.event(); e.Outcome != middleware.Executed {
-			t.Errorf("%+v, want executed", e)
-		}
-		a := s.send()
-		s.want(a, http.StatusOK, middleware.Replayed)
-		if a.body != "ab" {
-			t.Errorf("replay %q, want ab", a.body)
-		}
-	})
-}
-
-// conformance: 47
 func TestHijacked(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
@@ -351,103 +313,6 @@ func TestHijacked(t *testing.T) {
 		s.want(s.send(), http.StatusConflict, middleware.NotReplayable)
 		s.wantRuns(1)
 	})
-}
-
-// conformance: 47
-func TestHijackedAfterTheHeader(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close")
-		w.WriteHeader(http.StatusAccepted)
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		fmt.Fprint(conn, "0\r\n\r\n") // the end of a chunked body
-		_ = conn.Close()
-	})
-	a := s.send()
-	s.want(a, http.StatusAccepted, middleware.NotStored)
-	again := s.send()
-	s.want(again, http.StatusConflict, middleware.NotReplayable)
-	if !strings.Contains(again.body, `"original_status":202`) {
-		t.Errorf("the retry got %s", again.body)
-	}
-}
-
-// conformance: 22
-func TestClientLeavesAStream(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		const lines = 200
-		left := make(chan struct{})
-		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
-			for n := range lines {
-				if _, err := fmt.Fprintln(w, n); err != nil {
-					t.Errorf("line %d: %v", n, err)
-					return
-				}
-				if err := http.NewResponseController(w).Flush(); err != nil {
-					t.Errorf("line %d: %v", n, err)
-					return
-				}
-				if n == 0 {
-					<-left
-				}
-			}
-		})
-		s.outer = func(next http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				stop := context.AfterFunc(r.Context(), func() { close(left) })
-				defer stop()
-				next.ServeHTTP(w, r)
-			})
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		resp, err := s.client.Do(s.request().WithContext(ctx))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(resp.Body, make([]byte, 2)); err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		_ = resp.Body.Close()
-		if e := s.event(); e.Outcome != middleware.Executed {
-			t.Errorf("%+v, want executed", e)
-		}
-		a := s.send()
-		s.want(a, http.StatusOK, middleware.Replayed)
-		if got := strings.Count(a.body, "\n"); got != lines {
-			t.Errorf("the replay has %d lines, want %d", got, lines)
-		}
-	})
-}
-
-// If the function of WithStored panics, the outcome is unknown, as after any other panic.
-func TestFunctionsAfterTheHandlerPanic(t *testing.T) {
-	t.Parallel()
-	for name, opt := range map[string]middleware.Option{
-		"WithStored":      middleware.WithStored(func(int) bool { panic(http.ErrAbortHandler) }),
-		"WithTraceparent": middleware.WithTraceparent(func(context.Context) string { panic(http.ErrAbortHandler) }),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := redistest.Mini(t)
-			s := serve(t, b, payOnce(), opt)
-			if _, err := s.try(s.request(noRetry)); err == nil {
-				t.Error("the client got a response")
-			}
-			if e := s.event(); e.Outcome != middleware.Panicked || e.Status != 0 || !strings.Contains(e.Err.Error(), name) {
-				t.Errorf("%+v, want unknown, without a status, and an error that names the option", e)
-			}
-			b.Elapse(t, 10*time.Second)
-			if keys := b.Keys(t); len(keys) > 0 {
-				t.Errorf("the lease has not run out: %q", keys)
-			}
-		})
-	}
 }
 
 func TestMaxDuration(t *testing.T) {
@@ -490,52 +355,6 @@ func TestMaxDuration(t *testing.T) {
 	}
 }
 
-// A run that hangs is no longer renewed: another may take the key when the lease has run out.
-func TestMaxDurationEndsRenewal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		locker := newLocker(t, b.Client(t), lock.WithTTL(time.Minute))
-		s := serveOn(t, locker, func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			g.pass() // hangs on
-		}, middleware.WithMaxDuration(20*time.Millisecond))
-		done := s.inBackground(g)
-		s.want(s.send(), http.StatusConflict, middleware.InFlight)
-		b.Elapse(t, time.Minute)
-		second := s.inBackground(g)
-		close(g.open)
-		<-done
-		<-second
-		s.wantRuns(2)
-	})
-}
-
-// conformance: 49
-func TestRequestIsAsTheHandlerExpects(t *testing.T) {
-	t.Parallel()
-	const trailer = "X-Checksum"
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
-		b, err := io.ReadAll(r.Body)
-		if string(b) != payment || err != nil {
-			t.Errorf("body %q, %v", b, err)
-		}
-		if err := r.Body.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		fmt.Fprintf(w, "%d %s %v", r.ContentLength, r.Trailer.Get(trailer), r.Context().Value(http.ServerContextKey) != nil)
-	})
-	if a := s.send(); a.body != fmt.Sprintf("%d  true", len(payment)) {
-		t.Errorf("with a length the handler saw %q", a.body)
-	}
-	a := s.send(key("chunked"), func(r *http.Request) {
-		r.ContentLength = -1
-		r.Trailer = http.Header{trailer: {"abc"}}
-	})
-	if a.body != "-1 abc true" {
-		t.Errorf("with chunks and a trailer the handler saw %q", a.body)
-	}
-}
-
 // conformance: 49
 func TestTemporaryFilesAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
@@ -560,58 +379,3 @@ func TestTemporaryFilesAreRemoved(t *testing.T) {
 	}
 	mini.SetError("")
 }
-
-// A goroutine that the handler has left behind decides nothing about the run, however early it comes: here it comes
-// before the middleware has looked at the response.
-func TestLateDecision(t *testing.T) {
-	for name, test := range map[string]struct {
-		late   func(*testing.T, *middleware.Execution)
-		status int
-		runs   int64 // of two requests
-	}{
-		"Discard": {status: http.StatusCreated, runs: 1, late: func(t *testing.T, e *middleware.Execution) {
-			if err := e.Discard(); !errors.Is(err, middleware.ErrCommitted) {
-				t.Errorf("Discard: %v, want ErrCommitted", err)
-			}
-		}},
-		"Unknown": {status: http.StatusCreated, runs: 1, late: func(_ *testing.T, e *middleware.Execution) { e.Unknown() }},
-		"Retain": {status: http.StatusCreated, runs: 1, late: func(_ *testing.T, e *middleware.Execution) {
-			e.Retain(time.Millisecond)
-		}},
-		"Keep": {status: http.StatusBadGateway, runs: 2, late: func(_ *testing.T, e *middleware.Execution) { e.Keep() }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				var leftBehind func()
-				s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
-					w.WriteHeader(test.status)
-					e := middleware.FromContext(r.Context())
-					leftBehind = func() { test.late(t, e) }
-				})
-				s.outer = func(next http.Handler) http.Handler {
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						leftBehind = func() {}
-						next.ServeHTTP(&watchedWriter{w, func() { leftBehind() }}, r)
-					})
-				}
-				s.send()
-				s.send()
-				s.wantRuns(test.runs)
-			})
-		})
-	}
-}
-
-// watchedWriter calls looked when the middleware asks whether it was written to: before the handler runs, and when it
-// has returned.
-type watchedWriter struct {
-	http.ResponseWriter
-	looked func()
-}
-
-func (w *watchedWriter) Written() bool {
-	w.looked()
-	return false
-}
-
-func (w *watchedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -6,9 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/record"
-	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -56,35 +54,10 @@ func JSONFingerprint(r *http.Request, body []byte, ignore ...string) []byte {
 	return f.AppendTo(nil)
 }
 
-// Problems returns all that there are, one of each type at least.
-func Problems() []Problem {
-	var all []Problem
-	for _, p := range everyProblem() {
-		all = append(all, Problem(p.Document))
-	}
-	return all
-}
-
-func everyProblem() (all []problem.Problem) {
-	for kind := run.InFlight; kind < run.KindCount; kind++ {
-		all = append(all, problem.New(kind))
-	}
-	return all
-}
-
-// Refuse answers with a problem as a middleware without options does.
-func Refuse(w http.ResponseWriter, r *http.Request, p Problem) {
-	inner := problem.Problem{Document: problem.Document(p)}
-	for _, known := range everyProblem() {
-		if Problem(known.Document) == p {
-			inner = known
-		}
-	}
-	x := &exchange{m: &Middleware{options: defaultOptions()}, w: w, r: r}
-	x.refuse(&refusal{problem: inner})
-}
-
 // Resolve calls the method of a Middleware with these options.
 func Resolve(ctx context.Context, l *lock.Locker, storageKey, token string, said Resolution, opts ...Option) error {
 	return New(l, keyfunc.Anonymous(), opts...).Resolve(ctx, storageKey, token, said)
 }
+
+// AnswerBy returns when the answer to a request must begin that has arrived then.
+func AnswerBy(ctx context.Context, arrived time.Time) time.Time { return answerBy(ctx, arrived) }

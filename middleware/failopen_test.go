@@ -8,8 +8,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-var scriptCommands = redistest.Named("EVAL", "EVALSHA")
-
 // An instance with WithFailOpen meets the claim of one with WithAtMostOnce. Its SET shows that the key is held, and only
 // its second command (is the lease still renewed?) fails. It must not run the handler.
 func TestFailOpenDoesNotRunOverAClaim(t *testing.T) {

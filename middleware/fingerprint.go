@@ -1,16 +1,13 @@
 package middleware
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"io"
 	"net/http"
 	"slices"
 
 	"github.com/onceguard/onceguard/internal/canonical"
 	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/internal/record"
-	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
 // The kinds of default rules are ASCII, and those of custom rules have the top bit of their first byte set, so that no
@@ -29,9 +26,8 @@ func hashedKind(text string) record.Kind {
 
 // rule makes fingerprints of one kind.
 type rule struct {
-	kind  record.Kind
-	sum   func(r *http.Request, body []byte) [sha256.Size]byte
-	lends bool // sum passes the body to a function of the user, which may keep it
+	kind record.Kind
+	sum  func(r *http.Request, body []byte) [sha256.Size]byte
 }
 
 // defaultRules apply without [WithFingerprint]. The first rule makes the fingerprint that is stored; a stored
@@ -80,15 +76,9 @@ var (
 
 // fingerprints appends to made the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
 // the body when it compares.
-func fingerprints(rules []rule, r *http.Request, body *buffer.Buffer, made []record.Fingerprint) []record.Fingerprint {
+func fingerprints(rules []rule, r *http.Request, body []byte, made []record.Fingerprint) []record.Fingerprint {
 	for _, rule := range rules {
-		if rule.lends {
-			body.SetLent(true)
-			original := r.Body
-			r.Body = io.NopCloser(bytes.NewReader(body.Bytes())) // sum may parse a form
-			defer func() { r.Body = original }()
-		}
-		made = append(made, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, body.Bytes())})
+		made = append(made, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, body)})
 	}
 	return made
 }

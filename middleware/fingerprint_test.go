@@ -105,21 +105,6 @@ func TestFingerprintChanged(t *testing.T) {
 	}
 }
 
-// A tombstone under another name is refused like a response: it may be another request's.
-func TestFingerprintChangedOfATombstone(t *testing.T) {
-	t.Parallel()
-	b := redistest.Mini(t)
-	before := serve(t, b, payOnce(), middleware.WithMaxResponse(1))
-	after := serve(t, b, payOnce(), middleware.WithFingerprint("a", func(*http.Request, []byte) []byte { return nil }))
-	before.want(before.send(), http.StatusCreated, middleware.NotStored)
-	a := after.send()
-	after.wantRefused(a, http.StatusConflict, middleware.FingerprintChanged, "fingerprint-changed")
-	if strings.Contains(a.body, "original_status") {
-		t.Errorf("the status of what may be another request: %s", a.body)
-	}
-	after.wantRuns(0)
-}
-
 // The default rule changes in two releases. The first reads the new kind, the second writes it: in a rolling deployment
 // from each to the next both instances know each other's requests, in flight and settled.
 //

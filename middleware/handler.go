@@ -112,7 +112,7 @@ func (x *exchange) serve(next http.Handler) {
 	}
 	result := m.guard.Begin(x.ctx, &in.run) // 4
 	if result.Kind == run.InFlight {
-		in.freeBody() // many may be waiting
+		in.body = nil // many may be waiting
 		result = m.guard.Wait(x.ctx, &in.run, result)
 	}
 	switch result.Kind {
@@ -125,7 +125,6 @@ func (x *exchange) serve(next http.Handler) {
 		defer x.removeTemporaryFiles(r)
 		x.pass(next, r, result.Err)
 	default:
-		in.freeBody()
 		x.answer(&result)
 	}
 }

@@ -81,9 +81,13 @@ func (i *Inspection) decode(codec *record.Codec, encoded, note []byte) error {
 		}
 		if door == record.HTTP {
 			i.Stored.Status = response.Status(r.Body)
-			if !r.Tombstone {
-				i.Stored.BodySize, err = response.BodySize(r.Body)
-			}
+		}
+		if door != record.HTTP || r.Tombstone {
+			return nil
+		}
+		stored, err := response.Decode(r.Body)
+		if err == nil {
+			i.Stored.BodySize = len(stored.Body)
 		}
 		return err
 	case len(note) > 0:

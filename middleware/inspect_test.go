@@ -71,30 +71,6 @@ func TestInspect(t *testing.T) {
 	})
 }
 
-// What Redis has lost, the journal still has.
-func TestInspectAJournal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		modes(t, func(t *testing.T, j *memJournal) {
-			b.FlushAll(t)
-			s := serve(t, b, payOnce(), middleware.WithJournal(j))
-			s.want(s.send(), http.StatusCreated, middleware.Executed)
-			for _, state := range []lock.State{lock.Settled, lock.Free} {
-				got, err := s.inspectBy(middleware.WithJournal(j))
-				if err != nil || got.Redis.State != state || got.Journal.State != journal.Done || got.Journal.Record != nil ||
-					got.Journal.Note != nil || got.Stored == nil ||
-					got.Stored.Status != http.StatusCreated {
-					t.Errorf("%+v, %v; want %v, and the response", got, err, state)
-				}
-				b.FlushAll(t)
-			}
-			j.setHooks(func(string) error { return errDown }, nil)
-			if _, err := s.inspectBy(middleware.WithJournal(j)); !errors.Is(err, errDown) {
-				t.Errorf("%v, want %v", err, errDown)
-			}
-		})
-	})
-}
-
 func TestInspectRefuses(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithEncryption(master(1)))

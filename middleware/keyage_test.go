@@ -16,8 +16,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-var headerKey = keyfunc.Header("Idempotency-Key")
-
 // keyOfAge returns a key that was made so long ago: a UUID of version 7.
 func keyOfAge(age time.Duration) string {
 	id := uuid.Must(uuid.NewV7())
@@ -128,101 +126,6 @@ func TestWhichKeysAreTooOld(t *testing.T) {
 	}
 }
 
-func TestMadeAt(t *testing.T) {
-	t.Parallel()
-	// The example of RFC 9562 appendix A.6: 2022-02-22 14:22:22.00 -05:00.
-	got, ok := middleware.MadeAt("017F22E2-79B0-7CC3-98C4-DC0C0C07398F")
-	if want := time.Date(2022, 2, 22, 19, 22, 22, 0, time.UTC); !ok || !got.Equal(want) {
-		t.Errorf("got %v, %v, want %v", got, ok, want)
-	}
-	if got, ok := middleware.MadeAt("ffffffff-ffff-7000-8000-000000000000"); !ok || got.Year() != 10889 {
-		t.Errorf("got %v, %v, want the year 10889", got, ok)
-	}
-}
-
-// What part returns instead of a key is answered as if the key function had returned it.
-func TestKeyAgeFails(t *testing.T) {
-	t.Parallel()
-	b := redistest.Mini(t)
-	for name, test := range map[string]struct {
-		err     error
-		status  int
-		want    middleware.Outcome
-		problem string
-	}{
-		"invalid": {keyfunc.ErrInvalid, http.StatusBadRequest, middleware.InvalidKey, "key-invalid"},
-		"no user": {keyfunc.ErrNoUser, http.StatusUnauthorized, middleware.NoUser, "user-unknown"},
-		"failed":  {errors.New("any"), http.StatusInternalServerError, middleware.KeyFailed, "key-failed"},
-	} {
-		s := serve(t, b, payOnce(), middleware.WithKeyAge(time.Hour, func(*http.Request) (string, error) { return "", test.err }))
-		a := s.send()
-		s.wantRefused(a, test.status, test.want, test.problem)
-		if t.Failed() {
-			t.Fatal(name)
-		}
-		s.wantRuns(0)
-	}
-	if keys := b.Keys(t); len(keys) != 0 {
-		t.Errorf("keys %q, want none", keys)
-	}
-}
-
-// part may read the body, as the key function may, and the handler gets it whole.
-func TestKeyAgeReadsTheBody(t *testing.T) {
-	t.Parallel()
-	const form = "application/x-www-form-urlencoded"
-	s := serveKeyed(t, newLocker(t, redistest.Mini(t).Client(t)), headerKey, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(r.FormValue("key")))
-	}, middleware.WithKeyAge(time.Hour, keyfunc.Form("key")))
-	fresh := keyOfAge(0)
-	a := s.send(body(form, "key="+fresh))
-	s.want(a, http.StatusOK, middleware.Executed)
-	if a.body != fresh {
-		t.Errorf("the handler saw %q, want %q", a.body, fresh)
-	}
-	s.want(s.send(key("k2"), body(form, "key="+keyOfAge(2*time.Hour))), http.StatusBadRequest, middleware.ExpiredKey)
-	s.wantRuns(1)
-}
-
-// A duplicate that waits gets the response, and key-expired if the first request leaves none: a retry would not run.
-func TestKeyAgeOfAWaiter(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for _, status := range []int{http.StatusCreated, http.StatusServiceUnavailable} {
-			g := newGate()
-			b.FlushAll(t)
-			runs := serveWaiting(t, b.Client(t), behind(t, g, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }), young()...)
-			refuses := serveWaiting(t, b.Client(t), payOnce(), old()...)
-			stale := aged(2 * time.Hour)
-			done := runs.inBackground(g, stale)
-			waiter := refuses.begin(stale)
-			refuses.awaitWaiting(b, 1)
-			close(g.open)
-			<-done
-			if status == http.StatusCreated {
-				refuses.want(<-waiter, status, middleware.Replayed)
-			} else {
-				refuses.wantRefused(<-waiter, http.StatusBadRequest, middleware.ExpiredKey, "key-expired")
-			}
-			refuses.wantRuns(0)
-		}
-	})
-}
-
-// A run that was left without an outcome is told, as always.
-func TestKeyAgeOfAnUnknownOutcome(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		runs := serve(t, b, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, young(middleware.WithAtMostOnce())...)
-		refuses := serve(t, b, payOnce(), old()...)
-		stale := aged(2 * time.Hour)
-		if _, err := runs.try(runs.request(stale, noRetry)); err == nil {
-			t.Error("the client got a response")
-		}
-		b.Elapse(t, 11*time.Second)
-		refuses.wantRefused(refuses.send(stale), http.StatusConflict, middleware.OutcomeUnknown, "outcome-unknown")
-		refuses.wantRuns(0)
-	})
-}
-
 // While Redis does not answer, a key that is too old is refused and does not run.
 func TestKeyAgeInAnOutage(t *testing.T) {
 	t.Parallel()
@@ -238,74 +141,6 @@ func TestKeyAgeInAnOutage(t *testing.T) {
 			s.wantRuns(0)
 		})
 	}
-}
-
-// With a journal, what it has is the answer to a key that is too old, whatever Redis has lost.
-func TestKeyAgeWithAJournal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		modes(t, func(t *testing.T, j *memJournal) {
-			b.FlushAll(t)
-			withJournal := middleware.WithJournal(j)
-			g := newGate()
-			runs := serve(t, b, behind(t, g, payOnce()), young(withJournal)...)
-			refuses := serve(t, b, payOnce(), old(withJournal)...)
-			stale := aged(2 * time.Hour)
-			refuses.wantRefused(refuses.send(stale), http.StatusBadRequest, middleware.ExpiredKey, "key-expired")
-			j.want(t, 0, 0)
-			if j.calls["begin"] != 0 || j.calls["look"] != 1 {
-				t.Errorf("calls %v, want one look", j.calls)
-			}
-			if j.intent {
-				done := runs.inBackground(g, stale)
-				b.FlushAll(t)
-				refuses.wantRefused(refuses.send(stale), http.StatusConflict, middleware.InFlight, "in-flight")
-				close(g.open)
-				runs.want(<-done, http.StatusCreated, middleware.Executed)
-			} else {
-				close(g.open)
-				runs.want(runs.send(stale), http.StatusCreated, middleware.Executed)
-			}
-			b.FlushAll(t)
-			refuses.want(refuses.send(stale), http.StatusCreated, middleware.Replayed)
-			if keys := b.Keys(t); len(keys) != 0 {
-				t.Errorf("keys %q: a look takes none", keys)
-			}
-			j.setHooks(at("look", 1), nil)
-			refuses.wantRefused(refuses.send(stale), http.StatusServiceUnavailable, middleware.StoreUnavailable, "store-unavailable")
-			refuses.wantRuns(0)
-			runs.wantRuns(1)
-		})
-	})
-}
-
-// While Redis does not answer, the journal alone answers a key that is too old.
-func TestKeyAgeWithAJournalAlone(t *testing.T) {
-	t.Parallel()
-	modes(t, func(t *testing.T, j *memJournal) {
-		locker := lock.New(redistest.NewClient(t, "127.0.0.1:1"), "test")
-		t.Cleanup(func() { _ = locker.Close(t.Context()) })
-		withJournal := middleware.WithJournal(j)
-		runs, refuses := serveOn(t, locker, payOnce(), young(withJournal)...), serveOn(t, locker, payOnce(), old(withJournal)...)
-		stale := aged(2 * time.Hour)
-		runs.want(runs.send(stale), http.StatusCreated, middleware.Executed)
-		refuses.want(refuses.send(stale), http.StatusCreated, middleware.Replayed)
-		refuses.wantRuns(0)
-	})
-}
-
-// In shadow the request runs, and the Event tells that it would have been refused.
-func TestKeyAgeInShadow(t *testing.T) {
-	t.Parallel()
-	b := redistest.Mini(t)
-	s := serve(t, b, payOnce(), old(middleware.WithShadow())...)
-	a := s.send(aged(2 * time.Hour))
-	if e := s.event(); a.status != http.StatusCreated || e.Outcome != middleware.ExpiredKey || e.Status != http.StatusBadRequest || !e.Shadow {
-		t.Errorf("%d, %+v, want a run that would have been refused", a.status, e)
-	}
-	if keys := b.Keys(t); len(keys) != 0 {
-		t.Errorf("keys %q, want none", keys)
-	}
-	s.wantRuns(1)
 }
 
 // A key that may run still has its response: also one that was made in the future.

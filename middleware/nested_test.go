@@ -10,55 +10,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Of two middlewares with different keys around one handler, the outer one does not store a refusal of the inner one that a
-// retry may overcome.
-func TestOuterDoesNotStoreTheInnersRefusal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		// the event's id is in the body; the gateway around it wants a key for each delivery
-		s := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, behind(t, g, payOnce()))
-		gateway := middleware.Idempotency(newLocker(t, b.Client(t)), keyfunc.Standard(keyfunc.BasicUser()))
-		s.outer = func(h http.Handler) http.Handler { return gateway(h) }
-		done := s.inBackground(g, key("delivery1"))
-		a := s.send(key("delivery2"))
-		if a.problem() != "in-flight" {
-			t.Errorf("beside the first: %d %s, want in-flight", a.status, a.body)
-		}
-		close(g.open)
-		<-done
-		a = s.send(key("delivery2")) // as told by Retry-After and X-Should-Retry
-		if a.problem() == "in-flight" {
-			t.Errorf("nothing runs, and the retry gets %d %s, replayed %v, X-Should-Retry %q, Retry-After %q",
-				a.status, a.problem(), a.replayed(), a.header.Get("X-Should-Retry"), a.header.Get("Retry-After"))
-		}
-	})
-}
-
-// fault: a handler has had an effect, and then a middleware inside of it refuses the request because its own key is taken.
-// Expected: with WithAtMostOnce the outer key is left, so that the refusal is not the result for the whole retention and
-// the effect does not happen again.
-func TestOuterAtMostOnceLeavesItsKeyAfterTheInnersRefusal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		inner := middleware.Idempotency(newLocker(t, b.Client(t)), fixedKey)(behind(t, g, payOnce()))
-		s := serve(t, b, inner.ServeHTTP, middleware.WithAtMostOnce())
-		done := s.inBackground(g, key("delivery1"))
-		a := s.send(key("delivery2"))
-		if e := s.event(); a.problem() != "in-flight" || e.Outcome != middleware.Unknown || e.Err == nil {
-			t.Errorf("beside the first: %d %s, %s, error %v; want in-flight, unknown and an error", a.status, a.body, e.Outcome, e.Err)
-		}
-		close(g.open)
-		<-done
-		s.event()
-		s.want(s.send(key("delivery2")), http.StatusConflict, middleware.InFlight)
-		b.Elapse(t, leaseTTL)
-		if a := s.send(key("delivery2")); a.problem() != "outcome-unknown" {
-			t.Errorf("after the lease: %d %s, want outcome-unknown", a.status, a.body)
-		}
-		s.wantRuns(2)
-	})
-}
-
 // What a run does with its key when a middleware inside of it, under another key, has refused the request for now. A
 // retry comes at once: the key inside is still taken.
 //
@@ -161,27 +112,6 @@ func TestTransactionInsideOfARunWithoutAJournal(t *testing.T) {
 				}
 			}
 			j.want(t, 2, 1) // both effects, and the row of the outer run alone
-		})
-	})
-}
-
-// A middleware in shadow changes nothing: a transaction inside of it belongs to the run around it.
-func TestTransactionInsideOfAShadow(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		modes(t, func(t *testing.T, j *memJournal) {
-			locker := newLocker(t, b.Client(t))
-			shadow := middleware.Idempotency(locker, fixedKey, middleware.WithShadow())
-			gateway := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j))
-			h := gateway(shadow(payInTx(j)))
-			for range 2 {
-				b.FlushAll(t)
-				r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
-				r.Header.Set("Idempotency-Key", "k1")
-				if h.ServeHTTP(w, r); w.Code != http.StatusCreated {
-					t.Errorf("%d %q", w.Code, w.Body)
-				}
-			}
-			j.want(t, 1, 1)
 		})
 	})
 }

@@ -160,35 +160,3 @@ func TestNothingHappenedInTx(t *testing.T) {
 		}
 	})
 }
-
-// What WithNothingHappened says decides what is committed: a response after the COMMIT of another is not asked about.
-func TestNothingHappenedAfterTheCommit(t *testing.T) {
-	t.Parallel()
-	modes(t, func(t *testing.T, j *memJournal) {
-		s, _ := journaled(t, redistest.Mini(t), j, func(w http.ResponseWriter, r *http.Request) {
-			if err := j.inTx(r.Context(), func() error { w.WriteHeader(http.StatusCreated); return nil }); err != nil {
-				t.Error(err)
-			}
-			refuse(w)
-		}, middleware.WithNothingHappened(func(int, http.Header) bool { return j.effects > 0 }))
-		s.want(s.send(), http.StatusCreated, middleware.Executed)
-		s.want(s.send(), http.StatusCreated, middleware.Replayed)
-		j.want(t, 1, 1)
-	})
-}
-
-// In shadow a stored failure shows when the handler later succeeds: Differs, the status that would be replayed, and Err.
-func TestShadowOverAStoredFailure(t *testing.T) {
-	t.Parallel()
-	status := http.StatusServiceUnavailable
-	s := shadow(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }, middleware.WithAtMostOnce())
-	s.wantShadow(s.send(), status, middleware.Executed, http.StatusServiceUnavailable)
-	if e := s.wantShadow(s.send(), status, middleware.Replayed, http.StatusServiceUnavailable); e.Differs || e.Err != nil {
-		t.Errorf("the same failure again: Differs %v, %v", e.Differs, e.Err)
-	}
-	status = http.StatusCreated
-	e := s.wantShadow(s.send(), status, middleware.Replayed, http.StatusServiceUnavailable)
-	if !e.Differs || e.Err == nil || !strings.Contains(e.Err.Error(), "stored response of 500 or above") {
-		t.Errorf("Differs %v, %v", e.Differs, e.Err)
-	}
-}

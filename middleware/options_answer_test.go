@@ -104,22 +104,6 @@ func TestKeyEchoOfAnything(t *testing.T) {
 	}
 }
 
-// The handler may change the echo. What it sets is stored, as any of its headers.
-func TestKeyEchoIsTheHandlers(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		if got := w.Header().Get("X-Key"); got != "k1" {
-			t.Errorf("the handler finds %q", got)
-		}
-		w.Header().Del("X-Key")
-	}, middleware.WithKeyEcho("X-Key", keyfunc.Header("Idempotency-Key")))
-	for range 2 {
-		if a := s.send(); a.header["X-Key"] != nil {
-			t.Errorf("got %q", a.header["X-Key"])
-		}
-	}
-}
-
 func TestReplayHeader(t *testing.T) {
 	t.Parallel()
 	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithReplayHeader("x-cache"))
@@ -211,18 +195,6 @@ func TestWithoutServerErrors(t *testing.T) {
 			})
 		}
 	})
-}
-
-// In shadow the prediction is the same.
-func TestWithoutServerErrorsInShadow(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
-		middleware.FromContext(r.Context()).Keep()
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}, middleware.WithoutServerErrors(), middleware.WithShadow())
-	for range 2 {
-		s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
-	}
 }
 
 // A transaction whose response is a 5xx is rolled back. The handler's own answer is sent, and a retry runs.

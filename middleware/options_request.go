@@ -1,7 +1,9 @@
 package middleware
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"io"
 	"net/http"
 	"time"
 
@@ -75,8 +77,13 @@ func WithMaxBody(n int64) Option {
 func WithFingerprint(name string, f func(r *http.Request, body []byte) []byte) Option {
 	option.Check(name != "", "middleware.WithFingerprint: name is empty")
 	option.Check(f != nil, "middleware.WithFingerprint: f is nil")
-	sum := func(r *http.Request, body []byte) [sha256.Size]byte { return sha256.Sum256(f(r, body)) }
-	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum, lends: true}} }
+	sum := func(r *http.Request, body []byte) [sha256.Size]byte {
+		original := r.Body
+		defer func() { r.Body = original }()
+		r.Body = io.NopCloser(bytes.NewReader(body)) // f may parse a form
+		return sha256.Sum256(f(r, body))
+	}
+	return func(o *options) { o.rules = []rule{{kind: customKind(name), sum: sum}} }
 }
 
 // WithJSONFingerprint is the default rule of [WithFingerprint], except that two JSON bodies are the same if they have

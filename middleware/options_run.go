@@ -70,8 +70,9 @@ func WithFailOpen() Option {
 //     and answers before such a body is complete.
 //   - Redis delays a request by at most the time for one operation ([lock.WithOpTimeout]) in all. After an error the
 //     middleware leaves Redis alone for one second, in which requests are StoreUnavailable.
-//   - The handler's ResponseWriter is wrapped if the request would have run or been replayed. It has the methods Flush,
-//     Hijack, Push and CloseNotify if the original one has them. What is written is sent at once.
+//   - The handler's ResponseWriter is wrapped if the request would have run or been replayed. It always has the methods
+//     Flush, Hijack, Push and CloseNotify. Without the original one's they return [http.ErrNotSupported], or do nothing.
+//     What is written is sent at once.
 //   - [FromContext] returns an Execution, unless another middleware of this package around this one acts. Its Key is
 //     another one for each run and its Fence is 0, so that no system behind the handler takes two runs for one. Keep,
 //     Discard, Retain and Unknown affect only the Event, and what a later request is compared with.

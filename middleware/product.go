@@ -62,7 +62,7 @@ func (p *product) Freeze()    { p.writer.Freeze() }
 func (p *product) Payload() (head, body []byte, ok bool) {
 	r, dropped := p.writer.Response(p.options.cookies)
 	p.cookiesDropped = dropped
-	return p.writer.Scratch().Payload(r)
+	return r.Payload()
 }
 
 func (p *product) Tombstone(known bool) []byte {

@@ -51,7 +51,7 @@ func (x *exchange) handle(next http.Handler) (expired error) {
 		x.body.CutOff()
 		x.pattern = request.Pattern
 		x.removeTemporaryFiles(request)
-		x.in.freeBody() // after CutOff nothing refers to it, and it is not needed while the response is stored
+		x.in.body = nil // it is not needed while the response is stored
 	}()
 	next.ServeHTTP(&x.product.writer, request)
 	return nil
@@ -88,7 +88,7 @@ func endingOf(verdict capture.Verdict, under http.ResponseWriter) run.Ending {
 func (x *exchange) request(ctx context.Context) *http.Request {
 	r := x.r.WithContext(ctx)
 	r.Body = http.NoBody
-	if body := x.in.body.Bytes(); len(body) > 0 {
+	if body := x.in.body; len(body) > 0 {
 		x.body.Begin(body, io.EOF, http.NoBody)
 		r.Body = &x.body
 	}

@@ -3,18 +3,14 @@ package middleware_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -42,69 +38,6 @@ func TestReplay(t *testing.T) {
 		}
 		s.wantRuns(1)
 	})
-}
-
-// conformance: 17, 18
-func TestReplayIsTheSameResponse(t *testing.T) {
-	t.Parallel()
-	binary := make([]byte, 256)
-	for i := range binary {
-		binary[i] = byte(i)
-	}
-	for name, h := range map[string]http.HandlerFunc{
-		"binary":         func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(binary) },
-		"nothing at all": func(http.ResponseWriter, *http.Request) {},
-		"empty":          func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) },
-		"no content":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) },
-		"redirect":       func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/orders/7", http.StatusSeeOther) },
-		"many values": func(w http.ResponseWriter, _ *http.Request) {
-			for _, v := range []string{"<a>; rel=x", "<b>; rel=y", "<a>; rel=x"} {
-				w.Header().Add("Link", v)
-			}
-			w.Header().Set("ETag", `"v1"`)
-			w.Header()["x-odd-case"] = []string{"kept"}
-			w.Header()["Content-Type"] = nil
-			_, _ = io.WriteString(w, "<html>")
-		},
-		"sniffed": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
-		"in pieces": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.Copy(w, strings.NewReader(strings.Repeat("x", 100_000)))
-		},
-		"custom status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(299) },
-		"client error": func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "no such currency", http.StatusUnprocessableEntity)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, redistest.Mini(t), h)
-			first, again := s.send(), s.send()
-			s.wantRuns(1)
-			if !again.replayed() {
-				t.Fatal("not a replay")
-			}
-			if first.status != again.status || first.body != again.body {
-				t.Errorf("replay %d %q, want %d %q", again.status, again.body, first.status, first.body)
-			}
-			for _, h := range []http.Header{first.header, again.header} {
-				for _, added := range []string{"Date", "Content-Length", "Idempotent-Replayed"} {
-					h.Del(added)
-				}
-			}
-			for _, name := range append(keysOf(first.header), keysOf(again.header)...) {
-				if !slices.Equal(first.header[name], again.header[name]) {
-					t.Errorf("%s: %q on the replay, want %q", name, again.header[name], first.header[name])
-				}
-			}
-		})
-	}
-}
-
-func keysOf(h http.Header) (names []string) {
-	for name := range h {
-		names = append(names, name)
-	}
-	return names
 }
 
 // conformance: 19
@@ -150,23 +83,6 @@ func TestRetention(t *testing.T) {
 		s.want(s.send(), http.StatusCreated, middleware.Replayed)
 		b.Elapse(t, 30*time.Minute)
 		s.want(s.send(), http.StatusCreated, middleware.Executed)
-	})
-}
-
-// conformance: 21
-func TestRetentionCountsFromCompletion(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		locker := newLocker(t, b.Client(t), lock.WithTTL(time.Hour))
-		s := serveOn(t, locker, func(http.ResponseWriter, *http.Request) { g.pass() }, middleware.WithRetention(time.Hour))
-		done := s.inBackground(g)
-		b.Elapse(t, 30*time.Minute) // of the lease
-		close(g.open)
-		<-done
-		b.Elapse(t, 45*time.Minute)
-		if a := s.send(); !a.replayed() {
-			t.Error("the response is gone before its retention is over")
-		}
 	})
 }
 
@@ -272,119 +188,6 @@ func TestGoexit(t *testing.T) {
 	s.want(s.send(), http.StatusConflict, middleware.InFlight)
 }
 
-// conformance: 37, 38
-func TestHopByHopAndPerResponseHeaders(t *testing.T) {
-	t.Parallel()
-	names := []string{"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Upgrade", "X-Listed", "Age"}
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		for _, name := range names {
-			w.Header().Set(name, "first")
-		}
-		w.Header().Set("Connection", "x-listed, close")
-		w.Header().Set("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
-		w.Header().Set("X-Kept", "kept")
-		_, _ = io.WriteString(w, "body")
-	})
-	first, again := s.send(), s.send()
-	if first.header.Get("X-Listed") == "" || first.header.Get("Date") != "Thu, 01 Jan 1970 00:00:00 GMT" {
-		t.Errorf("the first response is not the handler's: %v", first.header)
-	}
-	if !again.replayed() || again.header.Get("X-Kept") != "kept" {
-		t.Fatalf("not a replay: %+v", again)
-	}
-	for _, name := range names {
-		if got, ok := again.header[name]; ok {
-			t.Errorf("%s: %q is on the replay", name, got)
-		}
-	}
-	if date, err := http.ParseTime(again.header.Get("Date")); err != nil || time.Since(date) > time.Hour {
-		t.Errorf("Date %q, want a fresh one", again.header.Get("Date"))
-	}
-	if got := again.header.Get("Content-Length"); got != "4" {
-		t.Errorf("Content-Length %q, want 4", got)
-	}
-}
-
-// conformance: 38
-func TestContentLengthOfReplays(t *testing.T) {
-	t.Parallel()
-	for status, want := range map[int]string{200: "0", 204: "", 304: ""} {
-		s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-		s.send()
-		if again := s.send(); !again.replayed() || again.header.Get("Content-Length") != want {
-			t.Errorf("%d: Content-Length %q, want %q", status, again.header.Get("Content-Length"), want)
-		}
-	}
-}
-
-// conformance: 39
-func TestInformationalResponses(t *testing.T) {
-	t.Parallel()
-	hinted := make(chan struct{})
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Link", "</style.css>; rel=preload")
-		w.WriteHeader(http.StatusEarlyHints)
-		<-hinted // goes on when the client has them
-		w.Header().Del("Link")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "done")
-	})
-	hints := 0
-	traced := func() edit {
-		return func(r *http.Request) {
-			*r = *r.WithContext(traceHints(r.Context(), func(status int, link string) {
-				hints++
-				if status != http.StatusEarlyHints || link != "</style.css>; rel=preload" {
-					t.Errorf("hint %d, %q", status, link)
-				}
-				close(hinted)
-			}))
-		}
-	}
-	a := s.send(traced())
-	s.want(a, http.StatusCreated, middleware.Executed)
-	if a.header.Get("Link") != "" {
-		t.Error("the hint's header is on the response")
-	}
-	a = s.send(traced())
-	s.want(a, http.StatusCreated, middleware.Replayed)
-	if hints != 1 || a.header.Get("Link") != "" || a.body != "done" {
-		t.Errorf("%d hints, replay %+v; want one, and the final response", hints, a)
-	}
-}
-
-// conformance: 40
-func TestTrailers(t *testing.T) {
-	t.Parallel()
-	for _, announced := range []bool{true, false} {
-		s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-			if announced {
-				w.Header().Set("Trailer", "X-Announced")
-			}
-			_, _ = io.WriteString(w, "body")
-			if !announced {
-				w.(http.Flusher).Flush() // makes it chunked
-			}
-			w.Header().Set("X-Announced", "a")
-			w.Header().Set(http.TrailerPrefix+"X-Late", "b")
-			w.Header().Set("X-Too-Late", "c")
-		})
-		want := map[bool]string{true: "map[X-Announced:[a] X-Late:[b]]", false: "map[X-Late:[b]]"}[announced]
-		for _, replayed := range []bool{false, true} {
-			a := s.send()
-			if a.replayed() != replayed || a.body != "body" {
-				t.Errorf("%+v, want body, replayed %v", a, replayed)
-			}
-			if got := fmt.Sprint(a.trailer); got != want {
-				t.Errorf("replayed %v: trailers %s, want %s", replayed, got, want)
-			}
-			if a.header.Get("X-Too-Late") != "" {
-				t.Error("a header that was set after the body is there")
-			}
-		}
-	}
-}
-
 // conformance: 41
 func TestOuterHeadersAreTodays(t *testing.T) {
 	t.Parallel()
@@ -425,35 +228,6 @@ func TestOuterHeadersAreTodays(t *testing.T) {
 	}
 }
 
-// conformance: 40, 41
-func TestOuterTrailersAreTodays(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "body")
-		w.Header().Set("X-Day", "the handler's")
-	})
-	today := "monday"
-	s.outer = func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Trailer", "X-Announced, X-Day")
-			w.Header().Set("X-Announced", today)
-			w.Header().Set("X-Day", today)
-			w.Header().Set(http.TrailerPrefix+"X-Request-Id", today)
-			next.ServeHTTP(w, r)
-		})
-	}
-	for _, today = range []string{"monday", "tuesday"} {
-		a := s.send()
-		if a.replayed() != (today == "tuesday") {
-			t.Fatalf("%s: replayed %v", today, a.replayed())
-		}
-		want := http.Header{"X-Announced": {today}, "X-Request-Id": {today}, "X-Day": {"the handler's"}}
-		if !maps.EqualFunc(a.trailer, want, slices.Equal) {
-			t.Errorf("%s: trailers %q, want %q", today, a.trailer, want)
-		}
-	}
-}
-
 // conformance: 42
 func TestCookies(t *testing.T) {
 	t.Parallel()
@@ -475,51 +249,4 @@ func TestCookies(t *testing.T) {
 	if !again.replayed() || again.header.Get("Set-Cookie") != first.header.Get("Set-Cookie") {
 		t.Errorf("WithCookies: replay %v, want the cookie", again.header)
 	}
-}
-
-// conformance: 28
-func TestLeaseLost(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for _, theirs := range []string{"claim", "value"} {
-			b.FlushAll(t)
-			rival := newLocker(t, b.Client(t))
-			g := newGate()
-			keys := make(chan string, 1)
-			locker := newLocker(t, b.Client(t), lock.WithTTL(3*time.Second))
-			var lockKey string
-			s := serveKeyed(t, locker, func(*http.Request) (string, error) { return lockKey, nil },
-				func(w http.ResponseWriter, r *http.Request) {
-					keys <- middleware.FromContext(r.Context()).Key()
-					g.pass()
-					<-r.Context().Done()
-					if got := context.Cause(r.Context()); !errors.Is(got, lock.ErrLost) {
-						t.Errorf("cause %v, want ErrLost", got)
-					}
-					_, _ = io.WriteString(w, "late")
-				})
-			lockKey = "k"
-			done := s.inBackground(g)
-			storageKey := <-keys
-			b.FlushAll(t)
-			lease, ok, err := rival.TryAcquire(t.Context(), "k")
-			if err != nil || !ok {
-				t.Fatal(ok, err)
-			}
-			if theirs == "value" {
-				if err := lease.Settle(t.Context(), []byte("theirs"), time.Hour); err != nil {
-					t.Fatal(err)
-				}
-			}
-			before, _ := b.Raw(t, storageKey)
-			close(g.open)
-			a := <-done // what is there is no middleware's
-			e := s.wantRefused(a, http.StatusInternalServerError, middleware.LeaseLost, "record-unreadable")
-			if !errors.Is(e.Err, lock.ErrLost) {
-				t.Errorf("%+v, want ErrLost", e)
-			}
-			if after, _ := b.Raw(t, storageKey); after != before {
-				t.Errorf("another's %s was overwritten", theirs)
-			}
-		}
-	})
 }

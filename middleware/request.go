@@ -1,6 +1,7 @@
 package middleware
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
@@ -10,24 +11,17 @@ import (
 	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/middleware/internal/buffer"
 )
 
 // input is what was read of a request: its key, its body and its fingerprints.
 type input struct {
 	run     run.Run
 	outer   *Execution            // the run around this request; nil if there is none
-	body    *buffer.Buffer        // the whole body; nil before it is read, and when it is no longer needed
+	body    []byte                // the whole body; nil before it is read, and when it is no longer needed
 	doubt   error                 // for the Event: reread.ErrMaybeUsed if the body may be missing; else nil
 	limited requestBody           // the client's body: limits what is read
 	source  io.ReadCloser         // of the body: limited, or what the key function has replaced it with
 	single  [1]record.Fingerprint // the memory of the fingerprints if there is one rule
-}
-
-// freeBody frees the body. A request that does not run needs only the fingerprint.
-func (in *input) freeBody() {
-	in.body.Free()
-	in.body = nil
 }
 
 // original returns the request as it arrived, for a handler that runs unprotected or nested.
@@ -135,22 +129,20 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 	if r.ContentLength > m.maxBody {
 		return m.refused(run.BodyTooLarge, nil)
 	}
-	limit := m.maxBody
-	if r.ContentLength > 0 {
-		limit = r.ContentLength
-	}
-	body := buffer.New()
-	if err := body.ReadAll(in.source, int(limit)); err != nil {
+	const trusted = 64 << 10 // bytes: a longer body gets its memory as it comes
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead)
+	if _, err := body.ReadFrom(in.source); err != nil {
 		return m.refuseBody(err)
 	}
-	switch isEmpty := len(body.Bytes()) == 0; {
+	switch isEmpty := body.Len() == 0; {
 	case isEmpty && hadBody(r):
 		return m.refused(run.KeyFailed, reread.ErrUsed)
 	case isEmpty && r.ContentLength < 0:
 		in.doubt = reread.ErrMaybeUsed
 	}
-	in.body, in.source = body, nil // a key function's copy of it is no longer needed
-	in.run.Fingerprints = fingerprints(m.rules, r, body, in.single[:0])
+	in.body, in.source = body.Bytes(), nil // a key function's copy of it is no longer needed
+	in.run.Fingerprints = fingerprints(m.rules, r, in.body, in.single[:0])
 	return nil
 }
 

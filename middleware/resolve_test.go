@@ -205,63 +205,6 @@ func cancelled() context.Context {
 	return ctx
 }
 
-// A run that is still at work, and one whose process comes back.
-func TestResolveALivingRun(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		g := newGate()
-		pay := payOnce()
-		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) { g.pass(); pay(w, r) }, middleware.WithAtMostOnce())
-		done := s.inBackground(g)
-		info := s.inspect("k1")
-		said := middleware.Responded(http.StatusTeapot, nil, nil)
-		resolve := func() error { return middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said) }
-		if err := resolve(); !errors.Is(err, lock.ErrLive) {
-			t.Errorf("%v, want ErrLive", err)
-		}
-		b.Elapse(t, time.Minute) // Redis has not heard of it for long enough
-		if err := resolve(); err != nil {
-			t.Fatal(err)
-		}
-		close(g.open)
-		if a := <-done; a.status != http.StatusTeapot { // its own response would differ from what retries get
-			t.Errorf("the run's client got %d", a.status)
-		}
-		if e := s.event(); e.Outcome != middleware.LeaseLost {
-			t.Errorf("%+v, want lease-lost", e)
-		}
-		s.want(s.send(), http.StatusTeapot, middleware.Replayed)
-	})
-}
-
-// With other keys than the middleware's, the fingerprint cannot be read, so nothing is stored.
-func TestResolveNeedsTheKeys(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		old, now := bytes.Repeat([]byte("o"), 32), bytes.Repeat([]byte("n"), 32)
-		s := serve(t, b, unknown, middleware.WithAtMostOnce(), middleware.WithEncryption(old))
-		info := s.strand(b, "k1")
-		said := middleware.Responded(http.StatusCreated, nil, nil)
-		for name, opts := range map[string][]middleware.Option{
-			"none": nil, "another": {middleware.WithEncryption(now)},
-		} {
-			for _, said := range []middleware.Resolution{said, middleware.NothingHappened()} {
-				err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, opts...)
-				if !errors.Is(err, middleware.ErrUnreadable) {
-					t.Errorf("%s: %v, want ErrUnreadable", name, err)
-				}
-			}
-			if state := s.inspect("k1").State; state != lock.Abandoned {
-				t.Errorf("%s: %v", name, state)
-			}
-		}
-		err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, said, middleware.WithEncryption(now, old))
-		if err != nil {
-			t.Error(err)
-		}
-		// The middleware does not have the new key yet: that is what the order of a change of keys is for.
-		s.want(s.send(), http.StatusInternalServerError, middleware.Unreadable)
-	})
-}
-
 func TestNewPanics(t *testing.T) {
 	t.Parallel()
 	locker, key := newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Anonymous()

@@ -89,12 +89,11 @@ func (s *watched) predict() prediction {
 
 // predictReplay returns the prediction of a replay.
 func (s *watched) predictReplay(result *run.Result) prediction {
-	stored := response.NewScratch()
-	defer stored.Free()
-	if err := stored.Decode(result.Record.Body); err != nil {
+	stored, err := response.Decode(result.Record.Body)
+	if err != nil {
 		return prediction{event: s.m.refused(run.Unreadable, err).event}
 	}
-	return prediction{digest: bytes.Clone(stored.Stored.Body), event: replayEvent(result, stored.Stored.Status)}
+	return prediction{digest: stored.Body, event: replayEvent(result, stored.Status)}
 }
 
 // readCopy reads the key and the fingerprint, on a copy of the request. The handler's request stays as it is, and no
@@ -105,7 +104,6 @@ func (s *watched) readCopy() (way way, refusal *refusal) {
 	copied.Body = &s.ahead
 	defer func() {
 		s.removeTemporaryFiles(copied)
-		s.in.freeBody()
 		if recover() != nil { // the value may hold what must not be logged
 			refusal = s.m.refused(run.KeyFailed, errShadowPanic)
 		}
@@ -160,7 +158,7 @@ func (s *watched) runAnyway(next http.Handler, r *http.Request, predicted *predi
 		return
 	}
 	tee := shadow.NewTee(s.w, r)
-	s.handle(next, tee.Writer(), r)
+	s.handle(next, tee, r)
 	if len(predicted.digest) > 0 && !s.isDisconnected() {
 		seen := tee.End(s.m.maxResponse)
 		dropsCookies := seen.SetsCookies && !s.m.cookies
@@ -198,7 +196,7 @@ func (s *watched) runWatched(next http.Handler, r *http.Request) {
 		}
 		s.emit(e)
 	}()
-	s.handle(next, tee.Writer(), r)
+	s.handle(next, tee, r)
 	returned = true
 }
 

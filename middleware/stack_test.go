@@ -1,10 +1,8 @@
 package middleware_test
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -194,72 +192,6 @@ func unzipped(t *testing.T, body string) string {
 	return string(plain)
 }
 
-// What the handler itself has encoded is stored so, and is not encoded twice.
-//
-// conformance: 43
-func TestEncodedByTheHandler(t *testing.T) {
-	overStacks(t, func(t *testing.T, build func(http.HandlerFunc) *stack) {
-		var zipped bytes.Buffer
-		z := gzip.NewWriter(&zipped)
-		_, _ = io.WriteString(z, payment)
-		_ = z.Close()
-		s := build(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			w.Header().Set("Content-Encoding", "gzip")
-			_, _ = w.Write(zipped.Bytes())
-		})
-		for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-			a := s.send(header("Accept-Encoding", "gzip"))
-			s.want(a, http.StatusOK, outcome)
-			if got := a.header["Content-Encoding"]; !slices.Equal(got, []string{"gzip"}) || a.body != zipped.String() {
-				t.Errorf("%s: %q, %s", outcome, got, outline(a.body))
-			}
-		}
-	})
-}
-
-// conformance: 23
-func TestStackRecovers(t *testing.T) {
-	overStacks(t, func(t *testing.T, build func(http.HandlerFunc) *stack) {
-		s := build(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-Half", "done")
-			_, _ = io.WriteString(w, "half")
-			panic("lost")
-		})
-		a := s.send()
-		s.want(a, http.StatusInternalServerError, middleware.Panicked)
-		if a.body != "" || a.header.Get("X-Half") != "" || a.header.Get("X-Request-Id") == "" {
-			t.Errorf("%+v, want Recoverer's response and nothing of the handler's", a)
-		}
-		if got := <-s.panics; got != "lost" {
-			t.Errorf("Recoverer has got %v", got)
-		}
-		a = s.send()
-		s.want(a, http.StatusConflict, middleware.InFlight)
-		if a.problem() != "in-flight" || a.header.Get("Access-Control-Expose-Headers") == "" {
-			t.Errorf("%+v, want in-flight, readable by a page", a)
-		}
-		s.wantRuns(1)
-	})
-}
-
-func TestStackTimesOut(t *testing.T) {
-	overStacks(t, func(t *testing.T, build func(http.HandlerFunc) *stack) {
-		s := build(func(_ http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			if err := context.Cause(r.Context()); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("cause %v, want the deadline", err)
-			}
-		})
-		a := s.send(header("X-Hurry", "yes"))
-		if e := s.event(); a.status != http.StatusGatewayTimeout || e.Outcome != middleware.Unknown {
-			t.Errorf("%d, %s; want 504, unknown", a.status, e.Outcome)
-		}
-		s.want(s.send(), http.StatusConflict, middleware.InFlight)
-		s.wantRuns(1)
-	})
-}
-
 // An http.TimeoutHandler outside answers 503, and its deadline reaches the run, whose answer is there for the retry.
 //
 // conformance: 48
@@ -292,35 +224,6 @@ func TestTimeoutHandlerOutside(t *testing.T) {
 	})
 }
 
-// An http.TimeoutHandler outside reads the header at the end. A change that came too late is not in there, nor in a
-// replay.
-//
-// conformance: 44, 48
-func TestHeaderUnderATimeoutHandler(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("X-Mine", "a")
-		w.Header().Set("X-Gone", "b")
-		w.WriteHeader(http.StatusCreated)
-		w.Header().Set("X-Mine", "too late")
-		w.Header().Del("X-Gone")
-		w.Header().Set("Location", "/payments/7")
-		_, _ = io.WriteString(w, "<html>")
-	})
-	s.outer = func(next http.Handler) http.Handler { return http.TimeoutHandler(next, time.Minute, "") }
-	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		a := s.send()
-		s.want(a, http.StatusCreated, outcome)
-		for name, want := range map[string]string{
-			"X-Mine": "a", "X-Gone": "b", "Location": "", "Content-Type": "text/html; charset=utf-8",
-		} {
-			if got := a.header.Get(name); got != want {
-				t.Errorf("%s: %s %q, want %q", outcome, name, got, want)
-			}
-		}
-	}
-}
-
 // conformance: 13, 50
 func TestCORS(t *testing.T) {
 	overStacks(t, func(t *testing.T, build func(http.HandlerFunc) *stack) {
@@ -350,20 +253,6 @@ func TestCORS(t *testing.T) {
 		}
 		s.wantRuns(1)
 	})
-}
-
-// conformance: 43, 48, 50
-func TestReferenceSaysWhatGoesWhere(t *testing.T) {
-	t.Parallel()
-	_, order, _ := strings.Cut(reference(), "## Order of middlewares\n")
-	order, _, _ = strings.Cut(order, "\n## ")
-	for _, want := range []string{
-		"`Idempotency-Key`", "`Idempotent-Replayed`", "`Retry-After`", "`X-Should-Retry`", "`Location`", "http.TimeoutHandler", "Compression",
-	} {
-		if !strings.Contains(order, want) {
-			t.Errorf("the order of middlewares does not speak of %s", want)
-		}
-	}
 }
 
 // conformance: 49

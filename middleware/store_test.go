@@ -38,22 +38,6 @@ func TestRedisIsDown(t *testing.T) {
 	open.wantRuns(1)
 }
 
-// A client that disconnects is no failure of Redis: the request is still protected.
-func TestFailOpenIsNotForClientsThatLeft(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFailOpen())
-	s.outer = func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithCancel(r.Context())
-			cancel()
-			next.ServeHTTP(w, r.WithContext(ctx))
-		})
-	}
-	s.want(s.send(), http.StatusCreated, middleware.Executed)
-	s.want(s.send(), http.StatusCreated, middleware.Replayed)
-	s.wantRuns(1)
-}
-
 // settles matches the script that stores a response.
 func settles(c redistest.Command) bool {
 	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("OGv\x01"))
@@ -94,42 +78,6 @@ func TestRedisIsFull(t *testing.T) {
 	if err := config.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func TestLockerIsClosed(t *testing.T) {
-	t.Parallel()
-	locker := newLocker(t, redistest.Mini(t).Client(t))
-	if err := locker.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	s := serveOn(t, locker, payOnce(), middleware.WithFailOpen())
-	s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable)
-	s.wantRuns(0)
-}
-
-// The response cannot be stored at once: it is sent, and stored a little later.
-func TestSettleFails(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		s := serveOn(t, newLocker(t, p.Client(t)), payOnce())
-		s.want(s.send(key("warm")), http.StatusCreated, middleware.Executed)
-
-		cut := p.CutBefore(settles)
-		first := s.send()
-		if e := s.want(first, http.StatusCreated, middleware.NotStored); !errors.Is(e.Err, lock.ErrPending) || !e.Pending {
-			t.Errorf("%+v, want that storing goes on", e)
-		}
-		s.want(s.send(), http.StatusServiceUnavailable, middleware.StoreUnavailable) // it was processed, and is not stored yet
-		arrived := p.HoldReply(settles)
-		cut.Lift()
-		arrived.Wait(t)
-		arrived.Lift()
-		a := s.send()
-		s.want(a, http.StatusCreated, middleware.Replayed)
-		if a.body != first.body {
-			t.Errorf("replay %q, want %q", a.body, first.body)
-		}
-	})
 }
 
 // A record that cannot be read is never a run, and never a wrong replay.

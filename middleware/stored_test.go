@@ -213,6 +213,3 @@ func storedNotes() map[string][]middleware.Option {
 		"note-encrypted": {middleware.WithEncryption(master(1))},
 	}
 }
-
-// fixedKey is a key function: the storage key is a part of what is stored.
-func fixedKey(*http.Request) (string, error) { return "k", nil }

@@ -73,18 +73,6 @@ func TestRefusalReachesTheClient(t *testing.T) {
 	}
 }
 
-// A body of unknown length is not waited for: it may come slowly, or only when the client has seen the response.
-//
-// conformance: 14
-func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
-	sent, send := io.Pipe()
-	defer send.Close()
-	a := s.send(noKey, func(r *http.Request) { r.Body, r.ContentLength = sent, -1 })
-	s.want(a, http.StatusBadRequest, middleware.MissingKey)
-}
-
 // A connection that ends anyway is not broken either, however short the body is.
 //
 // conformance: 14

@@ -15,13 +15,12 @@ import (
 var allowedImports = map[string][]string{
 	"middleware": {
 		"keyfunc", "lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/reread", "internal/option",
-		"internal/problem", "middleware/internal/capture", "middleware/internal/shadow", "middleware/internal/response", "middleware/internal/buffer",
+		"internal/problem", "middleware/internal/capture", "middleware/internal/shadow", "middleware/internal/response",
 	},
-	"middleware/internal/capture":  {"journal", "middleware/internal/response", "middleware/internal/buffer"},
+	"middleware/internal/capture":  {"journal", "middleware/internal/response"},
 	"middleware/internal/shadow":   {"internal/run", "internal/reread", "middleware/internal/capture", "middleware/internal/response"},
 	"internal/problem":             {"keyfunc", "internal/run"},
-	"middleware/internal/response": {"internal/record", "middleware/internal/buffer"},
-	"middleware/internal/buffer":   {},
+	"middleware/internal/response": {"internal/record"},
 
 	"profile": {"middleware", "keyfunc", "internal/option"},
 

@@ -200,21 +200,6 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// The Writer of a run that has panicked stays reachable until its lease has expired. It must not keep the body so long.
-func TestAbortLetsGoOfTheResponse(t *testing.T) {
-	t.Parallel()
-	w, _, _ := begin(http.MethodPost)
-	write(t, w, "body")
-	w.Finish(false)
-	if r, _ := w.Response(false); string(r.Body) != "body" {
-		t.Fatalf("the body is %q", r.Body)
-	}
-	w.Abort()
-	if r := w.Scratch().Stored; r.Body != nil || r.Header != nil || r.Trailer != nil {
-		t.Errorf("%+v is left", r)
-	}
-}
-
 // What has been sent stays as it is when the handler panics.
 func TestAbortAfterFlush(t *testing.T) {
 	w, under, _ := begin(http.MethodPost)

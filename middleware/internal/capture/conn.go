@@ -151,8 +151,8 @@ func WhyLeftOpen(under http.ResponseWriter) error {
 // decides.
 func wraps(w http.ResponseWriter, has func(http.ResponseWriter) bool) bool {
 	for {
-		if outer, ok := w.(interface{ underlying() http.ResponseWriter }); ok {
-			w = outer.underlying()
+		if outer, ok := w.(interface{ Underlying() http.ResponseWriter }); ok {
+			w = outer.Underlying()
 			continue
 		}
 		if has(w) {

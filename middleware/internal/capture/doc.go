@@ -31,7 +31,7 @@
 //
 // # Goroutines that the handler leaves behind
 //
-// A Writer's memory is reused for other requests, like that of net/http's own writer. So Finish and Abort cut off
+// net/http reuses its own writer's memory and its connection for other requests. So Finish and Abort cut off
 // every goroutine that still has the Writer. They cannot protect the map of Header, which is net/http's own. A
 // SetReadDeadline, SetWriteDeadline, EnableFullDuplex or Push that has already begun may still take effect.
 //

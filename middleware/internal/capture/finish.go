@@ -82,14 +82,14 @@ func (w *Writer) noteBypass() {
 // included.
 func (w *Writer) HeaderAtStatus() http.Header {
 	h := http.Header{}
-	response.Apply(h, response.Clone(w.headerAtStatus))
-	return h
+	response.Apply(h, w.headerAtStatus)
+	return h.Clone()
 }
 
 // Response returns what is stored of a Whole response, and whether its cookies were left out. The response shares
-// memory with w, and is valid until Deliver, Withdraw, Abort or the next call of Response.
+// memory with w.
 func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bool) {
-	changed := w.scratch.Changed(w.outerHeader, w.headerAtStatus)
+	changed := response.Changed(w.outerHeader, w.headerAtStatus)
 	header, cookiesDropped := response.Storable(changed, response.ValuesOf(w.headerAtStatus, "Connection"), cookies)
 	end := w.handlerHeader
 	if end == nil {
@@ -97,8 +97,7 @@ func (w *Writer) Response(cookies bool) (r *response.Response, cookiesDropped bo
 	}
 	trailers := response.Trailers(response.ValuesOf(w.headerAtStatus, "Trailer"), w.outerHeader, end)
 	trailer, dropped := response.WithoutCookies(trailers, cookies)
-	w.scratch.Stored = response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body.Bytes()}
-	return &w.scratch.Stored, cookiesDropped || dropped
+	return &response.Response{Status: w.status, Header: header, Trailer: trailer, Body: w.body}, cookiesDropped || dropped
 }
 
 // Deliver sends what has not been sent, once the key is settled. outer is the context of the request. Afterwards only
@@ -114,7 +113,6 @@ func (w *Writer) Deliver(outer context.Context) {
 	default:
 		w.deliver()
 	}
-	w.free() // not deferred: an underlying writer that panicked may still have parts of this memory
 }
 
 func (w *Writer) deliver() {
@@ -147,7 +145,6 @@ func (w *Writer) deliverTimeout(outer context.Context) {
 func (w *Writer) Withdraw() {
 	w.gate.drain()
 	w.restoreHeader()
-	w.free()
 }
 
 // restoreHeader makes the header as it was at Begin. What the underlying writer has changed in a 1xx stays: a compressor
@@ -161,7 +158,7 @@ func (w *Writer) restoreHeader() {
 // Abort discards the response of a handler that did not return. If the handler has set a status and nothing was sent,
 // it restores the header as it was at Begin, so that an outer middleware can answer. Without a status the header stays
 // as the handler left it, as with net/http. It also stays if a goroutine is still in a call to the underlying writer,
-// which may be reading it. Abort may follow Finish. Status, SentStatus and Scratch are valid after it.
+// which may be reading it. Abort may follow Finish. Status and SentStatus are valid after it.
 func (w *Writer) Abort() {
 	w.gate.close()
 	switch {
@@ -173,16 +170,5 @@ func (w *Writer) Abort() {
 		response.Apply(w.Header(), w.outerChanges)
 	}
 	// The middleware's call, and so w, stays reachable until the lease has expired. It must not keep the response so long.
-	w.body, w.headerAtStatus, w.outerHeader, w.scratch.Stored = nil, nil, nil, response.Response{}
-}
-
-// free returns w's memory to the pools, unless a goroutine left behind or the underlying writer may have parts of it.
-func (w *Writer) free() {
-	if !w.gate.leftInCall {
-		w.body.Free()
-		if !w.exposed {
-			w.scratch.Free()
-		}
-	}
-	w.body, w.headerAtStatus, w.outerHeader, w.scratch = nil, nil, nil, nil
+	w.body, w.headerAtStatus, w.outerHeader = nil, nil, nil
 }

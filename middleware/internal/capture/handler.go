@@ -11,7 +11,6 @@ import (
 	"strconv"
 
 	"github.com/onceguard/onceguard/journal"
-	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -57,9 +56,8 @@ func (w *Writer) end1xx() {
 	if !w.in1xx {
 		return
 	}
-	h, scratch := w.Header(), response.NewScratch()
-	defer scratch.Free()
-	w.outerChanges = append(w.outerChanges, response.Clone(scratch.Changed(w.handlerHeader, scratch.Take(h)))...)
+	h := w.Header()
+	w.outerChanges = append(w.outerChanges, response.Changed(w.handlerHeader, response.Snapshot(h))...)
 	response.Replace(h, w.handlerHeader)
 	w.handlerHeader, w.in1xx = nil, false
 }
@@ -72,7 +70,7 @@ func (w *Writer) setStatus(status int) {
 	}
 	w.status = status
 	w.part.touch()
-	w.headerAtStatus = w.scratch.Take(header)
+	w.headerAtStatus = response.Snapshot(header)
 	if !w.http2 && response.First(w.headerAtStatus, "Transfer-Encoding") != "" {
 		w.setContentType(nil) // net/http detects none then, and the Transfer-Encoding is not stored
 	}
@@ -152,15 +150,15 @@ func (w *Writer) admit(n int) error {
 // bufferBody appends p to the buffer. When the body no longer fits, it sends what is buffered and buffers no more;
 // Write then sends p itself. Between BeginPart and Committed it sends nothing and returns ErrTooLong.
 func (w *Writer) bufferBody(p []byte) error {
-	fits := len(w.body.Bytes())+len(p) <= w.limit
+	length := len(w.body) + len(p)
 	switch {
 	case w.overflow:
 		return nil
-	case fits:
-		if w.body == nil {
-			w.body = buffer.New()
+	case length <= w.limit:
+		if length > cap(w.body) { // append would make it up to twice as large as the limit
+			w.body = append(make([]byte, 0, min(w.limit, max(512, length, 2*cap(w.body)))), w.body...)
 		}
-		w.body.Append(p, w.limit)
+		w.body = append(w.body, p...)
 		return nil
 	case w.part != nil:
 		w.part.tooLong = true
@@ -170,7 +168,7 @@ func (w *Writer) bufferBody(p []byte) error {
 	if cutOff := w.startSending(); cutOff {
 		return ErrReturned
 	}
-	w.body = nil // not freed: the underlying writer may still refer to it
+	w.body = nil
 	return nil
 }
 

@@ -7,9 +7,9 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/onceguard/onceguard/journal"
-	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -49,7 +49,7 @@ func (w *Writer) BeginPart() error {
 	case w.state != unsent:
 		return ErrSent
 	}
-	w.part = &part{before: w.content, bodyLen: len(w.body.Bytes()), live: w.Header().Clone()}
+	w.part = &part{before: w.content, bodyLen: len(w.body), live: w.Header().Clone()}
 	return nil
 }
 
@@ -77,14 +77,9 @@ func (w *Writer) SetAside(encode func() error) error {
 		return err
 	}
 	p, aside := w.part, w.content
-	aside.headerAtStatus = response.Clone(aside.headerAtStatus) // the next status is set in the same memory
 	p.aside, p.asideLive = &aside, maps.Clone(w.Header())
 	w.content = p.before
-	w.body = nil
-	if p.bodyLen > 0 {
-		w.body = buffer.New()
-		w.body.Append(aside.body.Bytes()[:p.bodyLen], w.limit)
-	}
+	w.body = slices.Clone(aside.body[:p.bodyLen])
 	response.Replace(w.Header(), p.live.Clone())
 	p.touched, p.tooLong = false, false
 	return nil
@@ -106,7 +101,6 @@ func (w *Writer) Committed() {
 	if w.gate.closed || p == nil || p.aside == nil {
 		return
 	}
-	w.body.Free()
 	w.content, w.final = *p.aside, true
 	response.Replace(w.Header(), p.asideLive)
 }
@@ -120,9 +114,8 @@ func (w *Writer) Rewind() {
 	if w.gate.closed || p == nil {
 		return
 	}
-	p.before.body = w.body // after SetAside it is another buffer, with the same bytes
+	p.before.body = w.body[:p.bodyLen] // after SetAside it is another buffer, with the same bytes
 	w.content = p.before
-	w.body.Truncate(p.bodyLen)
 	w.final, w.part = false, nil
 	response.Replace(w.Header(), p.live) // last: the underlying writer may panic
 }

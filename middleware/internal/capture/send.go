@@ -26,7 +26,7 @@ func (w *Writer) putHeader() {
 	h := w.Header()
 	handlerRuns := !w.gate.closed
 	isCopied := w.handlerHeader != nil // by SetAside: the handler may have changed h in any way since
-	changed := isCopied || len(w.outerChanges) > 0 || len(w.scratch.Changed(h, w.headerAtStatus)) > 0
+	changed := isCopied || len(w.outerChanges) > 0 || len(response.Changed(h, w.headerAtStatus)) > 0
 	// Writer.Response reads the handler's header later, perhaps while a call to the underlying writer is still in
 	// progress. So a copy is kept if h is replaced below, and also if the handler still runs.
 	if !isCopied && (changed || handlerRuns) {
@@ -44,19 +44,11 @@ func (w *Writer) putHeader() {
 // sendBody sends the body so far. cutOff is as in gate.call.
 func (w *Writer) sendBody() (cutOff bool) {
 	w.state = sent
-	body := w.body.Bytes()
-	if len(body) == 0 {
+	if len(w.body) == 0 {
 		return false
 	}
-	w.body.SetLent(true)
-	_, cutOff, err := w.pass(body) // after an error, the client has disconnected: what fits is stored for its retry
-	if cutOff {
-		return true
-	}
-	// After an error the underlying writer may still read the bytes: a Write of net/http's HTTP/2 returns when the client
-	// resets the stream, and the connection stays open.
-	w.body.SetLent(err != nil)
-	return false
+	_, cutOff, _ = w.pass(w.body) // after an error, the client has disconnected: what fits is stored for its retry
+	return cutOff
 }
 
 // pass writes p to the underlying writer. cutOff is as in gate.call.
@@ -74,7 +66,7 @@ func (w *Writer) passStatus(status int) (cutOff bool) {
 // replay passes on the whole body, from which net/http might detect another. Without a Flush the two are the same.
 func (w *Writer) fixContentType() {
 	const considered = 512 // bytes, by net/http
-	switch body := w.body.Bytes(); {
+	switch body := w.body; {
 	case len(body) == 0:
 		w.setContentType(nil)
 	case len(body) < considered && response.First(w.headerAtStatus, "Content-Encoding") == "":

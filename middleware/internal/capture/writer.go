@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/onceguard/onceguard/middleware/internal/buffer"
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
@@ -31,8 +30,7 @@ type Writer struct {
 
 	// The header. Guarded as content is.
 	outerHeader   http.Header       // as the outer middlewares left it; nil if empty
-	scratch       *response.Scratch // room for headerAtStatus
-	exposed       bool              // the underlying writer may have kept parts of scratch
+	exposed       bool              // the underlying writer's header is that at the status, and not the handler's
 	writtenBefore bool              // at Begin the underlying writer reported that it was written to
 	sent1xx       bool              // a 1xx status was sent; some writers report it as an answer
 	in1xx         bool              // one is being sent, or was cut off: handlerHeader is set
@@ -50,7 +48,7 @@ type Writer struct {
 // content is a response, as far as the handler has written it.
 type content struct {
 	headerAtStatus []response.Change // the header when the handler set the status; later changes are trailers or ignored
-	body           *buffer.Buffer    // nil until something is written, and after an overflow
+	body           []byte            // nil until something is written, and after an overflow
 	written        int64             // bytes that the handler has written, buffered or not
 	length         int64             // Content-Length, -1 if there is none
 	status         int               // final status, 0 until the handler has set it
@@ -99,14 +97,14 @@ func (w *Writer) Begin(under http.ResponseWriter, r *http.Request, observer Send
 	w.under, w.observer, w.limit, w.length = under, observer, limit, -1
 	w.gate.idle.L = &w.gate.mu
 	w.isHEAD, w.http2 = r.Method == http.MethodHead, r.ProtoMajor >= 2
-	w.scratch = response.NewScratch()
 	if h := under.Header(); len(h) > 0 {
 		w.outerHeader = h.Clone()
 	}
 	w.writtenBefore = IsAnswered(under)
 }
 
-func (w *Writer) underlying() http.ResponseWriter { return w.under }
+// Underlying returns the writer that Begin was given.
+func (w *Writer) Underlying() http.ResponseWriter { return w.under }
 
 // Status returns the final status. It is 0 if the handler has set none, or has answered around w.
 func (w *Writer) Status() int { return w.status }
@@ -123,6 +121,3 @@ func (w *Writer) SentStatus() int {
 func (w *Writer) Started() bool {
 	return w.state != unsent || w.verdict == Bypassed || w.verdict == LeftOpen
 }
-
-// Scratch returns memory for what is stored of the response. It is reused for other requests when w's own memory is.
-func (w *Writer) Scratch() *response.Scratch { return w.scratch }

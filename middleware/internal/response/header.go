@@ -25,37 +25,21 @@ const (
 	opEnd              // not an Op, but the number of them
 )
 
-// Take returns a snapshot of h: the changes that turn an empty header into h. It is valid until the next Take.
-func (s *Scratch) Take(h http.Header) []Change {
-	list, all := s.snapshot[:0], s.values[:0]
+// Snapshot returns the changes that turn an empty header into h. Later changes of h do not change them.
+func Snapshot(h http.Header) []Change {
+	list := make([]Change, 0, len(h)+1)
 	for name, values := range h {
-		start := len(all)
-		all = append(all, values...)
-		c := Change{OpSet, name, nil}
-		if values != nil {
-			c.Values = all[start:len(all):len(all)]
-		}
-		list = append(list, c)
+		list = append(list, Change{OpSet, name, slices.Clone(values)})
 	}
-	s.snapshot, s.values = list, all
 	return list
 }
 
-// Clone returns a copy of a header from Take, which stays valid.
-func Clone(header []Change) []Change {
-	header = slices.Clone(header)
-	for i, c := range header {
-		header[i].Values = slices.Clone(c.Values)
-	}
-	return header
-}
-
-// Find returns the index of the field in a header from Take, or -1.
+// Find returns the index of the field in a Snapshot, or -1.
 func Find(header []Change, name string) int {
 	return slices.IndexFunc(header, func(c Change) bool { return c.Name == name })
 }
 
-// ValuesOf returns the values of the field in a header from Take, nil if it has none.
+// ValuesOf returns the values of the field in a Snapshot, nil if it has none.
 func ValuesOf(header []Change, name string) []string {
 	if i := Find(header, name); i >= 0 {
 		return header[i].Values
@@ -63,7 +47,7 @@ func ValuesOf(header []Change, name string) []string {
 	return nil
 }
 
-// First returns the first value of the field in a header from Take, "" if it has none.
+// First returns the first value of the field in a Snapshot, "" if it has none.
 func First(header []Change, name string) string {
 	if values := ValuesOf(header, name); len(values) > 0 {
 		return values[0]
@@ -71,9 +55,8 @@ func First(header []Change, name string) string {
 	return ""
 }
 
-// Changed returns the changes that turn before into after, which is from Take. They are valid until the next Changed.
-func (s *Scratch) Changed(before http.Header, after []Change) []Change {
-	list := s.changes[:0]
+// Changed returns the changes that turn before into after, which is a Snapshot.
+func Changed(before http.Header, after []Change) (list []Change) {
 	for _, c := range after {
 		old, existed := before[c.Name]
 		switch {
@@ -91,7 +74,6 @@ func (s *Scratch) Changed(before http.Header, after []Change) []Change {
 			list = append(list, Change{OpDelete, name, nil})
 		}
 	}
-	s.changes = list
 	return list
 }
 

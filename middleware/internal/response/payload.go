@@ -22,10 +22,9 @@ import (
 // record: a short name takes far more bytes in memory than in a record.
 const maxFields = 10_000
 
-// Payload returns the response as the payload of a record: all that precedes the body, and the body. The first shares
-// memory with s, and is valid until the next Payload or Decode. ok is false if the response has more than 10,000 names
-// and values of header fields, so that Decode would refuse it.
-func (s *Scratch) Payload(r *Response) (head, body []byte, ok bool) {
+// Payload returns the response as the payload of a record: all that precedes the body, and the body. ok is false if the
+// response has more than 10,000 names and values of header fields, so that Decode would refuse it.
+func (r *Response) Payload() (head, body []byte, ok bool) {
 	fields := 0
 	for _, list := range [...][]Change{r.Header, r.Trailer} {
 		for _, c := range list {
@@ -35,10 +34,10 @@ func (s *Scratch) Payload(r *Response) (head, body []byte, ok bool) {
 	if fields > maxFields {
 		return nil, nil, false
 	}
-	s.text = appendChanges(appendChanges(s.text[:0], r.Header), r.Trailer)
-	s.head = binary.AppendUvarint(s.head[:0], uint64(r.Status))
-	s.head = append(binary.AppendUvarint(s.head, uint64(len(s.text))), s.text...)
-	return s.head, r.Body, true
+	text := appendChanges(appendChanges(nil, r.Header), r.Trailer)
+	head = binary.AppendUvarint(nil, uint64(r.Status))
+	head = append(binary.AppendUvarint(head, uint64(len(text))), text...)
+	return head, r.Body, true
 }
 
 func appendChanges(b []byte, changes []Change) []byte {
@@ -74,26 +73,22 @@ func Status(payload []byte) int {
 // errMalformed is Decode's error.
 var errMalformed = fmt.Errorf("%w: it is not an HTTP response", record.ErrUnreadable)
 
-// Decode decodes the payload of a record into s.Stored, whose body shares memory with the payload. Its error, for a
-// malformed payload, wraps [record.ErrUnreadable].
+// Decode decodes the payload of a record. The body shares memory with the payload. The error, for a malformed payload,
+// wraps [record.ErrUnreadable].
 //
-// It allocates one string that has all names and values, and one list of all values. The length of header and trailer
-// precedes them, so one pass is enough.
-func (s *Scratch) Decode(payload []byte) error {
+// All names and values share one string. The length of header and trailer precedes them, so one pass is enough.
+func Decode(payload []byte) (*Response, error) {
 	d := decoder{b: payload}
 	status := d.number(999)
 	head := decoder{b: d.take(d.count())}
 	text := string(head.b)
 
-	list, values := head.changes(text, s.changes[:0], nil)
-	headers := len(list)
-	list, _ = head.changes(text, list, values)
-	s.changes = list
-	s.Stored = Response{Status: status, Header: list[:headers:headers], Trailer: list[headers:], Body: d.rest()}
+	header, values := head.changes(text, nil)
+	trailer, _ := head.changes(text, values)
 	if d.failed || head.failed || len(head.rest()) > 0 || status < 100 {
-		return errMalformed
+		return nil, errMalformed
 	}
-	return nil
+	return &Response{Status: status, Header: header, Trailer: trailer, Body: d.rest()}, nil
 }
 
 // decoder reads from b. Once a method has found malformed bytes, failed is set, and every method returns a zero value.
@@ -143,8 +138,8 @@ func (d *decoder) field(text string) string {
 	return text[d.at-taken : d.at]
 }
 
-// changes appends a header or a trailer to list, and its values to values, which may be nil.
-func (d *decoder) changes(text string, list []Change, values []string) ([]Change, []string) {
+// changes reads a header or a trailer, and appends its values to values, which may be nil.
+func (d *decoder) changes(text string, values []string) (list []Change, all []string) {
 	n := d.number(min(len(d.b)-d.at, maxFields))
 	if values == nil {
 		values = make([]string, 0, n) // most have one value each
@@ -169,12 +164,4 @@ func (d *decoder) op() Op {
 	}
 	d.fail()
 	return 0
-}
-
-// BodySize returns the length of the body in the payload. Its error is that of Decode.
-func BodySize(payload []byte) (int, error) {
-	s := NewScratch()
-	defer s.Free()
-	err := s.Decode(payload)
-	return len(s.Stored.Body), err
 }

@@ -31,7 +31,7 @@ func some(body string) *response.Response {
 // payload returns the payload of a response in one piece.
 func payload(t testing.TB, r *response.Response) []byte {
 	t.Helper()
-	head, body, ok := new(response.Scratch).Payload(r)
+	head, body, ok := r.Payload()
 	if !ok {
 		t.Fatal("the response has no payload")
 	}
@@ -51,11 +51,11 @@ func TestPayloadFormat(t *testing.T) {
 	if got := hex.EncodeToString(b); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	s := response.NewScratch()
-	if err := s.Decode(b); err != nil {
+	got, err := response.Decode(b)
+	if err != nil {
 		t.Fatal(err)
 	}
-	got, again := s.Stored, some("body")
+	again := some("body")
 	if got.Status != 201 || string(got.Body) != "body" || !reflect.DeepEqual(got.Header, again.Header) || !reflect.DeepEqual(got.Trailer, again.Trailer) {
 		t.Errorf("%+v, want %+v", got, again)
 	}
@@ -67,7 +67,7 @@ func TestPayloadFormat(t *testing.T) {
 // wantMalformed checks that b is not read, with an error that a caller knows.
 func wantMalformed(t *testing.T, what string, b []byte) {
 	t.Helper()
-	if err := new(response.Scratch).Decode(b); !errors.Is(err, record.ErrUnreadable) {
+	if _, err := response.Decode(b); !errors.Is(err, record.ErrUnreadable) {
 		t.Errorf("%s: %x: %v, want ErrUnreadable", what, b, err)
 	}
 }
@@ -90,7 +90,7 @@ func TestMalformedPayload(t *testing.T) {
 		wantMalformed(t, what, []byte(b))
 	}
 	for _, right := range []string{"\x64\x02\x00\x00", "\xe7\x07\x02\x00\x00body", "\xc9\x01\x05\x01\x02\x00\x00\x00"} {
-		if err := new(response.Scratch).Decode([]byte(right)); err != nil {
+		if _, err := response.Decode([]byte(right)); err != nil {
 			t.Errorf("%x: %v", right, err)
 		}
 	}
@@ -117,12 +117,12 @@ func TestPayloadOfManyFields(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[int]bool{4_999: true, 5_000: false} {
 		list := []response.Change{{Op: response.OpSet, Name: "X", Values: make([]string, values)}}
-		head, body, ok := new(response.Scratch).Payload(&response.Response{Status: 200, Header: list, Trailer: list})
+		head, body, ok := (&response.Response{Status: 200, Header: list, Trailer: list}).Payload()
 		if ok != want {
 			t.Errorf("%d values: %v, want %v", values, ok, want)
 		}
 		if ok {
-			if err := new(response.Scratch).Decode(append(head, body...)); err != nil {
+			if _, err := response.Decode(append(head, body...)); err != nil {
 				t.Errorf("%d values: %v", values, err)
 			}
 		}
@@ -143,7 +143,7 @@ func TestForgedManyFields(t *testing.T) {
 		forged = append(append(forged, header...), 0)                          // no trailer
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if new(response.Scratch).Decode(forged) == nil {
+		if _, err := response.Decode(forged); err == nil {
 			t.Errorf("many %s: it was read", name)
 		}
 		runtime.ReadMemStats(&after)
@@ -162,17 +162,17 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("\xc9\x01\x7f\x00\x00"))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s := response.NewScratch()
-		if err := s.Decode(b); err != nil {
+		r, err := response.Decode(b)
+		if err != nil {
 			wantMalformed(t, "again", b)
 			return
 		}
-		again := payload(t, &s.Stored)
+		again := payload(t, r)
 		if !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %x", b, again)
 		}
-		if response.Status(b) != s.Stored.Status {
-			t.Errorf("status %d, want %d", response.Status(b), s.Stored.Status)
+		if response.Status(b) != r.Status {
+			t.Errorf("status %d, want %d", response.Status(b), r.Status)
 		}
 	})
 }

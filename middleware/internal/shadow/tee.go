@@ -1,8 +1,10 @@
 package shadow
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"hash"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -12,8 +14,8 @@ import (
 	"github.com/onceguard/onceguard/middleware/internal/response"
 )
 
-// Tee passes a handler's response on at once, unchanged, and observes its status, length and digest. It returns what
-// the underlying writer returns. The handler gets its Writer.
+// Tee is a handler's ResponseWriter. It passes the response on at once, unchanged, and observes its status, length and
+// digest. It returns what the underlying writer returns.
 //
 // Like a [capture.Writer] it has no Unwrap, so that nothing is written around it.
 type Tee struct {
@@ -118,10 +120,8 @@ func (t *Tee) observeStatus(status int) {
 
 // noteStatus is called with mu locked. It notes the final status, and what the header has at that time.
 func (t *Tee) noteStatus(status int) {
-	h, scratch := t.under.Header(), response.NewScratch()
-	defer scratch.Free()
-	header := scratch.Take(h)
-	_, t.setsCookies = response.Storable(scratch.Changed(t.outerHeader, header), h["Connection"], false)
+	h := t.under.Header()
+	_, t.setsCookies = response.Storable(response.Changed(t.outerHeader, response.Snapshot(h)), h["Connection"], false)
 	t.status, t.header = status, h.Clone()
 	if n, err := strconv.ParseInt(h.Get("Content-Length"), 10, 64); err == nil && n >= 0 {
 		t.length = n
@@ -158,6 +158,38 @@ func (t *Tee) observeFlush() {
 	defer t.mu.Unlock()
 	t.flushed = true
 }
+
+// Flush is FlushError without its error.
+func (t *Tee) Flush() { _ = t.FlushError() }
+
+// Hijack passes the call on, and observes whether it succeeds.
+func (t *Tee) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buf, err := http.NewResponseController(t.under).Hijack()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.hijacked = t.hijacked || err == nil
+	return conn, buf, err
+}
+
+// Push passes the call on. It returns http.ErrNotSupported where the underlying writer cannot push.
+func (t *Tee) Push(target string, opts *http.PushOptions) error {
+	if pusher, ok := t.under.(http.Pusher); ok {
+		return pusher.Push(target, opts)
+	}
+	return http.ErrNotSupported
+}
+
+// CloseNotify passes the call on, or returns nil where the underlying writer has no such method. It is deprecated and
+// still used: gin's Stream panics without it.
+func (t *Tee) CloseNotify() <-chan bool {
+	if notifier, ok := t.under.(interface{ CloseNotify() <-chan bool }); ok {
+		return notifier.CloseNotify()
+	}
+	return nil
+}
+
+// Underlying returns the writer that NewTee was given.
+func (t *Tee) Underlying() http.ResponseWriter { return t.under }
 
 // SetReadDeadline passes the call on.
 func (t *Tee) SetReadDeadline(deadline time.Time) error {

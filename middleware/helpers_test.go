@@ -1,7 +1,9 @@
 package middleware_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -216,16 +218,7 @@ func (s *site) wantRuns(n int64) {
 // awaitFree returns when no key is left.
 func (s *site) awaitFree(b redistest.Backend) {
 	s.t.Helper()
-	poll, deadline := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
-	defer poll.Stop()
-	for len(b.Keys(s.t)) > 0 {
-		select {
-		case <-poll.C:
-		case <-deadline:
-			s.t.Errorf("left: %q", b.Keys(s.t))
-			return
-		}
-	}
+	eventually(s.t, "the key to be free", func() bool { return len(b.Keys(s.t)) == 0 })
 }
 
 // noEvent checks that there was no other event.
@@ -281,4 +274,130 @@ func (s *site) inBackground(g *gate, edits ...edit) (done <-chan answer) {
 		s.t.Fatal("the handler did not run")
 	}
 	return answers
+}
+
+// serveWaiting starts a site with a Locker of its own, as another process would have. Its duplicates wait for longer than
+// any test takes. All requests have the key "k".
+func serveWaiting(t *testing.T, client redis.UniversalClient, h http.HandlerFunc, opts ...middleware.Option) *site {
+	t.Helper()
+	// Looks that no message asks for come soon: a lease that runs out sends none.
+	locker := newLocker(t, client, lock.WithRetry(lock.Retry{Max: 50 * time.Millisecond}))
+	return serveWaitingOn(t, locker, h, opts...)
+}
+
+func serveWaitingOn(t *testing.T, locker *lock.Locker, h http.HandlerFunc, opts ...middleware.Option) *site {
+	t.Helper()
+	theKey := func(*http.Request) (string, error) { return "k", nil }
+	return serveKeyed(t, locker, theKey, h, append([]middleware.Option{middleware.WithWait(30 * time.Second)}, opts...)...)
+}
+
+// begin sends a request and does not wait for its answer, which is empty if there is none.
+func (s *site) begin(edits ...edit) <-chan answer {
+	s.t.Helper()
+	answers := make(chan answer, 1)
+	r := s.request(edits...)
+	go func() {
+		a, _ := s.try(r)
+		answers <- a
+	}()
+	return answers
+}
+
+// awaitWaiting returns when n lockers wait for the key. They have looked at it then, and a message will wake them.
+func (s *site) awaitWaiting(b redistest.Backend, n int64) {
+	s.t.Helper()
+	client, key := b.Client(s.t), s.locker.StorageKey("k")
+	eventually(s.t, "lockers to wait", func() bool {
+		subscribed, err := client.PubSubNumSub(s.t.Context(), key).Result()
+		return err == nil && subscribed[key] == n
+	})
+}
+
+// wantRefused checks what a waiter was answered.
+func (s *site) wantRefused(a answer, status int, outcome middleware.Outcome, problem string) middleware.Event {
+	s.t.Helper()
+	e := s.want(a, status, outcome)
+	if a.problem() != problem || a.header.Get("Cache-Control") != "no-store" || a.replayed() {
+		s.t.Errorf("problem %q, header %v, want %s, not to be stored, and no replay", a.problem(), a.header, problem)
+	}
+	return e
+}
+
+// wantEvents checks what the next events say, in any order.
+func (s *site) wantEvents(want ...middleware.Outcome) {
+	s.t.Helper()
+	got := make([]middleware.Outcome, len(want))
+	for i := range got {
+		got[i] = s.event().Outcome
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		s.t.Errorf("outcomes %q, want %q", got, want)
+	}
+}
+
+// behind returns a handler that first waits for the gate to open, or for a test that has failed to end.
+func behind(t *testing.T, g *gate, h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		g.passOr(t.Context().Done())
+		h(w, r)
+	}
+}
+
+// eventually polls until done reports true.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	poll, deadline := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	defer poll.Stop()
+	for !done() {
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatal("waited in vain for ", what)
+		}
+	}
+}
+
+// master returns the n-th key.
+func master(n byte) []byte { return bytes.Repeat([]byte{n}, 32) }
+
+// rawOf returns what Redis has under the key of the event.
+func rawOf(t *testing.T, b redistest.Backend, key string) []byte {
+	t.Helper()
+	raw, ok := b.Raw(t, key)
+	if !ok {
+		t.Fatalf("nothing under %s", key)
+	}
+	return []byte(raw)
+}
+
+// noRetry keeps net/http's Transport from repeating a request whose connection broke: it repeats one only if it can
+// read the body again.
+func noRetry(r *http.Request) { r.GetBody = nil }
+
+func keysOf(h http.Header) (names []string) {
+	for name := range h {
+		names = append(names, name)
+	}
+	return names
+}
+
+// fixedKey is a key function: the storage key is a part of what is stored.
+func fixedKey(*http.Request) (string, error) { return "k", nil }
+
+var headerKey = keyfunc.Header("Idempotency-Key")
+
+var scriptCommands = redistest.Named("EVAL", "EVALSHA")
+
+const leaseTTL = 10 * time.Second // lock's default
+
+// detail returns the detail of a problem.
+func (a answer) detail(t *testing.T) string {
+	t.Helper()
+	var p middleware.Problem
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		t.Errorf("%v in %s", err, a.body)
+	}
+	return p.Detail
 }
