@@ -13,12 +13,8 @@ func (b *batch) admits(c *command, bytes int) bool {
 	if len(b.commands) == 0 {
 		return true
 	}
-	return bytes <= maxBatchBytes && !c.goesAlone() && !b.commands[0].goesAlone()
+	return bytes <= maxBatchBytes && !c.alone && !b.commands[0].alone
 }
-
-// goesAlone reports whether c is sent in a batch of its own: after a redirection, and if go-redis has to parse the reply,
-// because it looks for errors only in the first reply of a pipeline.
-func (c *command) goesAlone() bool { return c.typed || c.addr != "" }
 
 // newBatch returns an empty batch. The caller holds mu.
 func (q *queue) newBatch(start time.Time) *batch {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
 )
@@ -28,6 +30,7 @@ type Call struct {
 	Late     LateHandler     // gets the result of a canceled command; may be nil
 
 	waker    *waker  // nil until the caller has to wait
+	alone    bool    // the next command is sent alone: see Do
 	timedOut bool    // this Call has noticed that the operation has timed out; never cleared
 	first    command // avoids an allocation: most operations send one command
 }
@@ -45,8 +48,9 @@ type Result struct {
 }
 
 // Do calls try until Redis answers, at most maxTries times. After an error that may pass (see [rediserr.IsTemporary];
-// not ErrNotReplicated) it calls try again, after a random pause of up to 20, 40 and 80 ms. Do returns at the latest
-// when the operation times out or the Call's Context is done.
+// not ErrNotReplicated) it calls try again, after a random pause of up to 20, 40 and 80 ms. After READONLY the command goes
+// alone: go-redis closes the connection to a server that is no longer the master only if the first reply of a batch is that.
+// Do returns at the latest when the operation times out or the Call's Context is done.
 func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 	if c.Start.IsZero() {
 		c.Start = time.Now()
@@ -75,7 +79,7 @@ func (c *Call) Do(try func() (*Reply, error)) (r Result) {
 			return Result{Unsure: r.Unsure, Err: withLast(cause, err)}
 		}
 		c.Pipeline.retries.Add(1)
-		last = err
+		last, c.alone = err, redis.IsReadOnlyError(err)
 	}
 }
 

@@ -28,8 +28,8 @@ type command struct {
 	call    *Call // nil until the command is used
 	args    []any
 	room    [maxArgs]any // holds args if they fit
-	typed   bool         // go-redis has to parse the reply
 	durable bool         // a WAIT follows it
+	alone   bool         // it is sent in a batch of its own
 	addr    string       // the node to send it to, from a redirection; empty for the node of its key
 
 	// set by the worker; the caller reads them after completed has arrived

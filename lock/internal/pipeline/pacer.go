@@ -19,7 +19,7 @@ const (
 
 // pacer decides how many commands a batch has, which commands are too late to be sent, and when a node is silent. It
 // has no goroutine and no mutex: its queue calls every method with queue.mu held. (The queue also limits a batch to
-// maxBatchBytes, and sends a command alone if go-redis has to parse its reply: see batch.admits.)
+// maxBatchBytes, and sends some commands alone: see batch.admits.)
 //
 // Several batches in flight are faster than one: with a single one, the server is idle while the client writes, and the
 // client while the server executes. So a batch has at most three quarters of the commands that wait, rounded up. With n

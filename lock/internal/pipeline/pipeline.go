@@ -4,7 +4,7 @@
 // times out. A command passes through these layers, and its reply returns through them as a value:
 //
 //	Call.Do         the only retry loop (call.go)
-//	Call.send       sends one command, and its replacement after some error replies (send.go)
+//	Call.send       sends one command, and again after a redirection (send.go)
 //	roundTrip       submits it to the queue of its node, and waits for its result (send.go)
 //	queue           batches the commands to one node (queue.go); the pacer decides the batch size (pacer.go)
 //	worker          a goroutine that sends one batch after the other while commands wait (queue.go)

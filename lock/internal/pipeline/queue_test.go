@@ -57,7 +57,7 @@ func (n *fakeNode) exec(cmds []redis.Cmder) error {
 			cmd.SetErr(err)
 			continue
 		}
-		cmd.(raw).SetVal([]byte("+" + names[i] + "\r\n"))
+		cmd.(cmder).SetVal(names[i])
 	}
 	n.mu.Lock()
 	n.inFlight--
@@ -182,16 +182,16 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A command whose reply go-redis parses is sent alone.
-func TestTypedCommandsGoAlone(t *testing.T) {
+// A command that goes alone shares no batch.
+func TestCommandsThatGoAlone(t *testing.T) {
 	t.Parallel()
 	for kinds, want := range map[string]string{
-		"....": "3", "t...": "1", ".t..": "1", "..t.": "2", "tttt": "1", ".": "1", "t": "1",
+		"....": "3", "a...": "1", ".a..": "1", "..a.": "2", "aaaa": "1", ".": "1", "a": "1",
 	} {
 		q := new(queue)
 		q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
 		for _, kind := range kinds {
-			q.waiting = append(q.waiting, &command{call: &Call{Start: time.Now()}, typed: kind == 't'})
+			q.waiting = append(q.waiting, &command{call: &Call{Start: time.Now()}, alone: kind == 'a'})
 		}
 		if got := fmt.Sprint(len(q.nextBatch(len(q.waiting)).commands)); got != want {
 			t.Errorf("%s: a batch of %s, want %s", kinds, got, want)
@@ -382,25 +382,31 @@ func TestDoTriesAgain(t *testing.T) {
 		err             error
 		tries           int
 		unsure, foreign bool
+		alone           bool // so that go-redis leaves the connection
 	}{
-		"a connection that breaks": {errors.New("EOF"), maxTries, true, false},
-		"a pool that is empty":     {redis.ErrPoolTimeout, maxTries, false, false},
-		"a client that is closed":  {redis.ErrClosed, 1, false, false},
-		"a server that loads":      {rediserr.Reply("LOADING Redis is loading the dataset in memory"), maxTries, false, false},
-		"a wrong type":             {rediserr.Reply("WRONGTYPE Operation against a key"), 1, false, true},
-		"too few replicas":         {ErrNotReplicated, 1, false, false},
+		"a connection that breaks":   {errors.New("EOF"), maxTries, true, false, false},
+		"a pool that is empty":       {redis.ErrPoolTimeout, maxTries, false, false, false},
+		"a client that is closed":    {redis.ErrClosed, 1, false, false, false},
+		"a server that loads":        {rediserr.Reply("LOADING Redis is loading the dataset in memory"), maxTries, false, false, false},
+		"a wrong type":               {rediserr.Reply("WRONGTYPE Operation against a key"), 1, false, true, false},
+		"a server that is no master": {rediserr.Reply("READONLY You can't write"), maxTries, false, false, true},
+		"too few replicas":           {ErrNotReplicated, 1, false, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
-				tries := 0
+				tries, alone := 0, false
 				r := c.Do(func() (*Reply, error) {
 					tries++
+					alone = c.command(false, nil, "get").alone
 					return nil, test.err
 				})
 				if !errors.Is(r.Err, test.err) || tries != test.tries || r.Unsure != test.unsure || r.Foreign != test.foreign {
 					t.Errorf("%v, unsure %t, foreign %t, after %d tries; want %d", r.Err, r.Unsure, r.Foreign, tries, test.tries)
+				}
+				if alone != test.alone {
+					t.Errorf("the last try goes alone: %t", alone)
 				}
 			})
 		})

@@ -1,11 +1,9 @@
 package pipeline
 
-// How a Call sends a command through the queue, and again as a replacement after some error replies. A
-// goroutine that waits for a reply holds no mutex.
+// How a Call sends a command through the queue, and again after a redirection. A goroutine that waits for a reply holds no
+// mutex.
 
 import (
-	"errors"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
@@ -53,39 +51,23 @@ func (c *Call) command(durable bool, prefix []any, args ...any) *command {
 	if cmd.call != nil {
 		cmd = new(command)
 	}
-	cmd.call, cmd.durable = c, durable
+	cmd.call, cmd.durable, cmd.alone = c, durable, c.alone
 	cmd.args = append(append(cmd.room[:0], prefix...), args...)
 	return cmd
 }
 
-// send sends a command and, if its error has one, its replacement. It returns the reply to the command that was sent
-// last. After an error there is no reply, and a worker may still be using the command.
+// send sends a command, and again to the node that a redirection names: go-redis follows only those of commands that are not
+// durable. After an error there is no reply, and a worker may still be using the command.
 func (c *Call) send(cmd *command) (*Reply, error) {
 	err := c.roundTrip(cmd)
+	if addr, ok := rediserr.Redirection(err); ok && cmd.durable {
+		cmd = &command{call: c, args: cmd.args, durable: true, alone: true, addr: addr}
+		err = c.roundTrip(cmd)
+	}
 	if err != nil {
-		if cmd = cmd.replacement(err); cmd == nil {
-			return nil, err
-		}
-		if err = c.roundTrip(cmd); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	return &cmd.reply, nil
-}
-
-// replacement returns the command to send after c has failed with err, or nil if the caller gets err. Only an error
-// reply has a replacement, because Redis has then not executed c.
-func (c *command) replacement(err error) *command {
-	var reply rediserr.Reply
-	if errors.As(err, &reply) && !isExpected(reply) {
-		// The command is sent again, so that go-redis parses the error: only then does it close the connection to a
-		// server that is no longer the master.
-		return &command{call: c.call, args: c.args, durable: c.durable, typed: true}
-	}
-	if addr, ok := rediserr.Redirection(err); ok && c.durable { // go-redis follows the redirections of other commands
-		return &command{call: c.call, args: c.args, durable: true, addr: addr}
-	}
-	return nil
 }
 
 // roundTrip submits a command to the queue of its node, and waits for its result. When the operation times out, or the

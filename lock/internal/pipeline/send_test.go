@@ -133,47 +133,47 @@ func describe(r *Reply, err error) string {
 	return strconv.Quote(string(r.Text))
 }
 
-// A script is sent by its digest, and by its source only after NOSCRIPT. An error that Redis has answered is sent again,
-// for go-redis to parse it, unless the package handles it.
+// A script is sent by its digest, and by its source only after NOSCRIPT. A reply is of a kind that a command of ours returns,
+// in RESP2 or RESP3.
 func TestSend(t *testing.T) {
 	t.Parallel()
 	script := NewScript("return 1")
 	digest := redis.NewScript("return 1").Hash()
 	get := func(c *Call) (*Reply, error) { return c.Send("get", "k") }
 	eval := func(c *Call) (*Reply, error) { return c.Eval(script, 1, "k", "a") }
+	durable := func(c *Call) (*Reply, error) { return c.EvalDurable(script, 1, "k", "a") }
 	byDigest, bySource := "evalsha "+digest+" 1 k a", "eval return 1 1 k a"
+	unexpected := "error " + ErrProtocol.Error()
 	for name, test := range map[string]struct {
 		do      func(c *Call) (*Reply, error)
 		answers []string
 		sent    string
 		want    string
 	}{
-		"a text":              {get, []string{"+v\r\n"}, "get k", `"v"`},
-		"nothing":             {get, []string{"$-1\r\n"}, "get k", "absent"},
-		"by digest":           {eval, []string{":1\r\n"}, byDigest, `"1"`},
-		"by source":           {eval, []string{"-NOSCRIPT no\r\n", ":1\r\n"}, byDigest + ", " + bySource, `"1"`},
-		"not known twice":     {eval, []string{"-NOSCRIPT no\r\n", "-NOSCRIPT no\r\n"}, byDigest + ", " + bySource, "error NOSCRIPT no"},
-		"a script that fails": {eval, []string{"-OOM no\r\n", "-OOM no\r\n"}, byDigest + ", " + byDigest, "error OOM no"},
-		"durable, without replicas": {
-			func(c *Call) (*Reply, error) { return c.EvalDurable(script, 1, "k", "a") }, nil, byDigest, `"OK"`,
-		},
-		"syntax":             {get, []string{"-ERR syntax error\r\n"}, "get k", "error ERR syntax error"},
-		"an error":           {get, []string{"-OOM a\r\n", "-OOM b\r\n"}, "get k, get k", "error OOM b"},
-		"an error that ends": {get, []string{"-OOM a\r\n", "$1\r\nv\r\n"}, "get k, get k", `"v"`},
-		"parsed: nothing":    {get, []string{"-OOM a\r\n", "$-1\r\n"}, "get k, get k", "absent"},
-		"parsed: a number":   {get, []string{"-OOM a\r\n", ":7\r\n"}, "get k, get k", `"7"`},
-		"parsed: a fence": {
-			get, []string{"-OOM a\r\n", "*2\r\n$-1\r\n$1\r\n9\r\n"}, "get k, get k", `absent true, "", fence "9", left 0`,
-		},
-		"parsed: a claim": {
-			get, []string{"-OOM a\r\n", "*2\r\n$1\r\nc\r\n:5\r\n"}, "get k, get k", `absent false, "c", fence "", left 5`,
-		},
-		"parsed: another list": {
-			get, []string{"-OOM a\r\n", "*1\r\n:5\r\n"}, "get k, get k", "error " + ErrProtocol.Error() + ": a []interface {}",
-		},
-		"parsed: in a script": {
-			get, []string{"-OOM a\r\n", "-ERR Error running script (call to f_1): @x:1: -OOM b\r\n"}, "get k, get k", "error OOM b",
-		},
+		"by digest":                 {eval, []string{":1\r\n"}, byDigest, `"1"`},
+		"by source":                 {eval, []string{"-NOSCRIPT no\r\n", ":1\r\n"}, byDigest + ", " + bySource, `"1"`},
+		"not known twice":           {eval, []string{"-NOSCRIPT no\r\n", "-NOSCRIPT no\r\n"}, byDigest + ", " + bySource, "error NOSCRIPT no"},
+		"a script that fails":       {eval, []string{"-OOM no\r\n"}, byDigest, "error OOM no"},
+		"durable, without replicas": {durable, nil, byDigest, `"OK"`},
+
+		"a text":                  {get, []string{"$1\r\nv\r\n"}, "get k", `"v"`},
+		"a text of a status":      {get, []string{"+v\r\n"}, "get k", `"v"`},
+		"an empty text":           {get, []string{"$0\r\n\r\n"}, "get k", `""`},
+		"nothing":                 {get, []string{"$-1\r\n"}, "get k", "absent"},
+		"nothing, RESP3":          {get, []string{"_\r\n"}, "get k", "absent"},
+		"a number":                {get, []string{":7\r\n"}, "get k", `"7"`},
+		"zero":                    {get, []string{":0\r\n"}, "get k", `"0"`},
+		"a fence":                 {get, []string{"*2\r\n$-1\r\n$1\r\n9\r\n"}, "get k", `absent true, "", fence "9", left 0`},
+		"a fence, RESP3":          {get, []string{"*2\r\n_\r\n$1\r\n9\r\n"}, "get k", `absent true, "", fence "9", left 0`},
+		"a claim":                 {get, []string{"*2\r\n$1\r\nc\r\n:5\r\n"}, "get k", `absent false, "c", fence "", left 5`},
+		"a claim without an end":  {get, []string{"*2\r\n$1\r\nc\r\n:-1\r\n"}, "get k", `absent false, "c", fence "", left -1`},
+		"another pair":            {get, []string{"*2\r\n:1\r\n:5\r\n"}, "get k", unexpected + ": a pair of int64 and int64"},
+		"a pair without an end":   {get, []string{"*2\r\n$1\r\nc\r\n$-1\r\n"}, "get k", unexpected + ": a pair of string and <nil>"},
+		"an error in a pair":      {get, []string{"*2\r\n-ERR no\r\n:5\r\n"}, "get k", unexpected + ": a pair of proto.RedisError and int64"},
+		"another list":            {get, []string{"*1\r\n:5\r\n"}, "get k", unexpected + ": a []interface {}"},
+		"another kind, RESP3":     {get, []string{"#t\r\n"}, "get k", unexpected + ": a bool"},
+		"an error":                {get, []string{"-ERR syntax error\r\n"}, "get k", "error ERR syntax error"},
+		"an error in a script, 6": {get, []string{"-ERR Error running script (call to f_1): @x:1: -OOM b\r\n"}, "get k", "error OOM b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -288,38 +288,60 @@ func (h *contextHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 // command without a reply has the error of its batch.
 func TestSetResult(t *testing.T) {
 	t.Parallel()
-	newRaw := func(reply string, err error) cmder {
-		cmd := redis.NewRawCmd(context.Background())
-		cmd.SetVal([]byte(reply))
-		cmd.SetErr(err)
-		return raw{cmd}
-	}
 	broken := errors.New("broken")
-	empty := typed{redis.NewCmd(context.Background())}
 	for name, test := range map[string]struct {
-		cmd   cmder
-		batch error
-		want  string
+		reply      any
+		err, batch error
+		want       string
 	}{
-		"a reply":                        {newRaw("+v\r\n", nil), nil, `"v"`},
-		"a reply in a batch that broke":  {newRaw("+v\r\n", nil), broken, `"v"`},
-		"a reply before the end":         {newRaw("+v\r\n", io.EOF), io.EOF, `"v"`},
-		"half of a reply":                {newRaw("+v", io.EOF), io.EOF, "error EOF"},
-		"none, and its error":            {newRaw("", io.EOF), broken, "error EOF"},
-		"none, and the error of a batch": {newRaw("", nil), broken, "error broken"},
-		"none at all":                    {newRaw("", nil), nil, "error " + errNoReply.Error()},
-		"no reply":                       {newRaw("x\r\n", nil), broken, "error " + ErrProtocol.Error() + `: "x"`},
-		"parsed: none":                   {empty, nil, "error " + errNoReply.Error()},
-		"parsed: none in a batch":        {empty, broken, "error broken"},
+		"a reply":                        {"v", nil, nil, `"v"`},
+		"a reply in a batch that broke":  {"v", nil, broken, `"v"`},
+		"a reply before the end":         {"v", io.EOF, io.EOF, `"v"`},
+		"a pair before the end":          {[]any{nil, "9"}, io.EOF, io.EOF, `absent true, "", fence "9", left 0`},
+		"nothing":                        {nil, redis.Nil, nil, "absent"},
+		"nothing, in a batch that broke": {nil, redis.Nil, io.EOF, "absent"},
+		"zero, beside nothing":           {int64(0), nil, redis.Nil, `"0"`},
+		"half of a text":                 {"", io.EOF, io.EOF, "error EOF"},
+		"half of a number":               {int64(0), io.EOF, io.EOF, "error EOF"},
+		"none, and its error":            {nil, io.EOF, broken, "error EOF"},
+		"none, and the error of a batch": {nil, nil, broken, "error broken"},
+		"none at all":                    {nil, nil, nil, "error " + errNoReply.Error()},
 	} {
 		c := &command{}
-		c.setResult(test.cmd, test.batch)
+		cmd := newCmder(c)
+		cmd.SetVal(test.reply)
+		cmd.SetErr(test.err)
+		c.setResult(cmd, test.batch)
 		if got := describe(&c.reply, c.err); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
-		if noRetry, ok := test.cmd.(interface{ NoRetry() bool }); !ok || !noRetry.NoRetry() {
+		if !redis.Cmder(cmd).NoRetry() {
 			t.Errorf("%s: go-redis may send it again", name)
 		}
+	}
+}
+
+// fault: READONLY. expected: go-redis closes each connection to a server that has become a replica.
+func TestReplicaIsLeft(t *testing.T) {
+	t.Parallel()
+	const refusal = "-READONLY You can't write against a read only replica.\r\n"
+	w := &wire{answers: []string{refusal, refusal, refusal}}
+	dials := 0
+	client := redis.NewClient(&redis.Options{
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials++
+			return w.dial(ctx, network, addr)
+		},
+		Protocol: 2, DisableIdentity: true,
+	})
+	p := New(client, background.NewGroup(t.Context()), Config{OpTimeout: time.Minute})
+	c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
+	r := c.Do(func() (*Reply, error) { return c.Send("set", "k") })
+	if got := describe(r.Reply, r.Err); got != `"OK"` || dials != 4 {
+		t.Errorf("%s on %d connections, want 4", got, dials)
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
