@@ -36,13 +36,14 @@ type slowRequest struct {
 }
 
 // connect returns a client of it.
-func (s *slowServer) connect(t *testing.T) *redistest.Direct {
+func (s *slowServer) connect(t *testing.T, heedsContexts bool) *redistest.Direct {
 	s.requests = make(chan slowRequest)
 	over := make(chan struct{})
 	go s.serve(over)
 	t.Cleanup(func() { close(over) })
 	return redistest.NewDirect(t, &redis.Options{
-		WriteBufferSize: 128 << 10, // a batch is one write
+		WriteBufferSize:       128 << 10, // a batch is one write
+		ContextTimeoutEnabled: heedsContexts,
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn := &slowConn{server: s, answers: make(chan []byte, 1), closed: make(chan struct{})}
 			conn.holds = settledText
@@ -133,38 +134,40 @@ func TestLoad(t *testing.T) {
 		"a server that is far":      {0, 60 * time.Millisecond, 0, 3000, 150_000, 0},
 		"a server that has stalled": {0, 20 * time.Millisecond, 2 * time.Second, 3000, 100_000, 2000},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if c.callers >= 3000 {
-				redistest.Long(t)
-			}
-			synctest.Test(t, func(t *testing.T) {
-				server := &slowServer{each: c.each, away: c.away, stall: c.stall}
-				locker := lock.New(server.connect(t).Client, "test", lock.WithOpTimeout(500*time.Millisecond))
-				var answers, failures int64
-				var callers sync.WaitGroup
-				begun := time.Now()
-				for range c.callers {
-					callers.Go(func() {
-						for time.Since(begun) < span {
-							if _, err := locker.Claim(t.Context(), "k", nil, 0); err != nil {
-								atomic.AddInt64(&failures, 1)
-							} else {
-								atomic.AddInt64(&answers, 1)
+		for client, heeds := range map[string]bool{"default client": false, "heeds contexts": true} {
+			t.Run(name+", "+client, func(t *testing.T) {
+				if c.callers >= 3000 {
+					redistest.Long(t)
+				}
+				synctest.Test(t, func(t *testing.T) {
+					server := &slowServer{each: c.each, away: c.away, stall: c.stall}
+					locker := lock.New(server.connect(t, heeds).Client, "test", lock.WithOpTimeout(500*time.Millisecond))
+					var answers, failures int64
+					var callers sync.WaitGroup
+					begun := time.Now()
+					for range c.callers {
+						callers.Go(func() {
+							for time.Since(begun) < span {
+								if _, err := locker.Claim(t.Context(), "k", nil, 0); err != nil {
+									atomic.AddInt64(&failures, 1)
+								} else {
+									atomic.AddInt64(&answers, 1)
+								}
 							}
-						}
-					})
-				}
-				callers.Wait()
-				t.Logf("%d answers, %d failures, %d commands", answers, failures, server.answered.Load())
-				if answers < int64(c.answers) {
-					t.Errorf("%d answers, want at least %d", answers, c.answers)
-				}
-				if wasted := server.answered.Load() - answers; wasted > int64(c.wasted) {
-					t.Errorf("the server has answered %d commands for nobody, want at most %d", wasted, c.wasted)
-				}
-				closeWithin(t, locker)
+						})
+					}
+					callers.Wait()
+					t.Logf("%d answers, %d failures, %d commands", answers, failures, server.answered.Load())
+					if answers < int64(c.answers) {
+						t.Errorf("%d answers, want at least %d", answers, c.answers)
+					}
+					if wasted := server.answered.Load() - answers; wasted > int64(c.wasted) {
+						t.Errorf("the server has answered %d commands for nobody, want at most %d", wasted, c.wasted)
+					}
+					closeWithin(t, locker)
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -5,14 +5,9 @@ import "time"
 const (
 	maxInFlight   = 3         // batches of a full queue; a queue with few commands in flight may have more: see queue.full
 	fewInFlight   = 8         // commands: with fewer in flight a queue is never full
+	smallBatch    = 16        // commands: pacer.max at first, and at least; a short queue still gives smaller batches
+	largestBatch  = 2048      // commands: pacer.max at most; maxBatchBytes are about 1,800 of the shortest claims
 	maxBatchBytes = 256 << 10 // of arguments and expected replies in a batch; a single command may have more
-
-	smallBatch = 16  // commands: the limit of a batch is never lower; a short queue still gives smaller batches
-	initialMax = 256 // commands: pacer.max until slow or fast batches change it
-
-	// largestMax is the most that pacer.max grows to, in commands. maxBatchBytes is reached before: by about 1,800 of the
-	// shortest claims.
-	largestMax = 2048
 
 	silenceDivisor = 10 // a node or connection may be silent for OpTimeout/silenceDivisor: see maxSilence
 )
@@ -27,27 +22,23 @@ const (
 //
 //	batchSize(n) = min((3*n+3)/4, max(n/maxInFlight, smallBatch), pacer.max)
 //
-// so 1 command goes alone; of 20 the first batch has 15 and the next 4; of 999 the first has 256, or 333 if max has grown.
+// so 1 command goes alone; of 20 the first batch has 15 and the next 4; of 999 the first has 333 once max has grown.
 //
 // A command whose reply comes after its caller has stopped waiting only adds load. So under overload, commands that
 // would be answered too late are dropped, and their callers time out, so that the others are answered in time. A batch
-// that takes more than a quarter of OpTimeout lowers pacer.max to half of its size. A full batch that takes less than a
-// sixteenth longer than the quickest doubles it, up to largestMax: without that, a quarter as many calls are answered
-// after a stall, and half as many by a server that is far. After a batch that took too long, the sixteenth is counted from
-// zero until the queue is empty: the quickest may then have been slow itself.
+// that takes more than a quarter of OpTimeout lowers pacer.max to half of its size, and a full batch that takes less than
+// an eighth doubles it. With a fixed limit half as many calls are answered by a server that is overloaded or far, or almost
+// none: TestLoad of package lock.
 type pacer struct {
 	opTimeout time.Duration
 
-	max        int           // commands in a batch; from smallBatch to largestMax
+	max        int           // commands in a batch; from smallBatch to largestBatch
 	took       time.Duration // moving average: how long a batch takes while the queue is full
-	quickest   time.Duration // the shortest time of such a batch since the queue was empty: see adapt
 	completed  time.Time     // when such a batch last completed
 	replyBytes int           // moving average: bytes in a reply
 }
 
-func newPacer(opTimeout time.Duration) pacer {
-	return pacer{opTimeout: opTimeout, max: initialMax, quickest: opTimeout}
-}
+func newPacer(opTimeout time.Duration) pacer { return pacer{opTimeout: opTimeout, max: smallBatch} }
 
 // batchSize returns the size of the next batch while that many commands wait.
 func (p *pacer) batchSize(waiting int) int {
@@ -72,17 +63,13 @@ func (p *pacer) adapt(start, now time.Time, commands int) {
 	p.completed = now
 	elapsed := now.Sub(start)
 	p.took += (elapsed - p.took) / 4
-	p.quickest = min(p.quickest, elapsed)
 	switch {
 	case elapsed > p.opTimeout/4:
-		p.max, p.quickest = min(p.max, max(commands/2, smallBatch)), 0
-	case elapsed-p.quickest < p.opTimeout/16 && commands == p.max:
-		p.max = min(2*commands, largestMax)
+		p.max = min(p.max, max(commands/2, smallBatch))
+	case elapsed < p.opTimeout/8 && commands == p.max:
+		p.max = min(2*commands, largestBatch)
 	}
 }
-
-// reset restores the initial maximum. The queue calls it when it has run empty.
-func (p *pacer) reset() { p.max, p.quickest = initialMax, p.opTimeout }
 
 // maxSilence is how long a node may complete no batch before the queue probes it. A batch that began more than
 // maxSilence before one that is complete counts as stalled.

@@ -83,7 +83,7 @@ func (q *queue) complete(b *batch) (next *batch) {
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(other *batch) bool { return other == b })
 	q.recycle(b)
 	if !q.full() {
-		next = q.nextBatch(largestMax)
+		next = q.nextBatch(largestBatch)
 	}
 	q.dispatch()
 	return next
@@ -117,7 +117,7 @@ func (q *queue) full() bool { return len(q.inFlight) >= maxInFlight && q.unanswe
 // dispatch gives commands that wait to workers, until the queue is full. If commands still wait, it starts the prober.
 // The caller holds mu.
 func (q *queue) dispatch() {
-	for !q.full() && q.dispatchOne(largestMax) {
+	for !q.full() && q.dispatchOne(largestBatch) {
 	}
 	if len(q.waiting) > 0 && q.prober == nil {
 		q.prober = time.AfterFunc(q.pacer.maxSilence(), q.probe)
@@ -160,7 +160,6 @@ func (q *queue) nextBatch(limit int) *batch {
 		q.dropTooLate(now)
 	}
 	if len(q.waiting) == 0 {
-		q.pacer.reset()
 		return nil
 	}
 	b := q.newBatch(now)

@@ -274,20 +274,6 @@ func TestNextBatchDrops(t *testing.T) {
 	}
 }
 
-// An empty queue forgets the load.
-func TestEmptyQueue(t *testing.T) {
-	t.Parallel()
-	q := new(queue)
-	q.init(&Pipeline{config: Config{OpTimeout: opTimeout}})
-	q.pacer.max = smallBatch
-	if b := q.nextBatch(1); b != nil {
-		t.Error("a batch of nothing")
-	}
-	if q.pacer.max != initialMax {
-		t.Errorf("the maximum is %d", q.pacer.max)
-	}
-}
-
 type lateResults chan Result
 
 func (l lateResults) HandleLate(r Result) { l <- r }
