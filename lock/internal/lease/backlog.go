@@ -1,8 +1,7 @@
 package lease
 
 import (
-	"container/heap"
-	"container/list"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,9 +25,9 @@ const (
 type Backlog struct {
 	mu      sync.Mutex
 	closed  bool                     // guarded by mu, as all below
-	pending bySize                   // at most 4,096, because each counts as pendingCost at least
+	pending []*settlement            // the one tried next first; at most 4,096, because each counts as pendingCost at least
 	byKey   map[string][]*settlement // the same values by their key, of which most have one: each claim looks here
-	queues  map[any]*list.List       // and by Backend.Node, the one tried next first; each has a worker
+	workers map[any]bool             // the nodes that have a worker, by Backend.Node
 	bytes   int                      // the sizes of all pending values, without pendingCost
 
 	added    uint64 // values that were pending, also if they made room at once; only grows
@@ -37,37 +36,10 @@ type Backlog struct {
 	unstored int    // given up since Close was called, and not yet returned by TakeUnstored
 }
 
-// bySize is a heap of pending values: the largest first, and the newest of equal ones, so that the others stay. See
-// [heap.Interface].
-type bySize []*settlement
-
-func (h bySize) Len() int { return len(h) }
-
-func (h bySize) Less(i, j int) bool {
-	if a, b := max(len(h[i].value), maxSmall), max(len(h[j].value), maxSmall); a != b {
-		return a > b
-	}
-	return h[i].number > h[j].number
-}
-
-func (h bySize) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-// Push implements [heap.Interface].
-func (h *bySize) Push(p any) {
-	p.(*settlement).index = len(*h)
-	*h = append(*h, p.(*settlement))
-}
-
-// Pop implements [heap.Interface].
-func (h *bySize) Pop() any {
-	last := len(*h) - 1
-	p := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return p
+// bySize compares pending values: the larger one is greater, and of equal ones the newer one, so that the others stay.
+func bySize(p, q *settlement) int {
+	sizes := cmp.Compare(max(len(p.value), maxSmall), max(len(q.value), maxSmall))
+	return cmp.Or(sizes, cmp.Compare(p.number, q.number))
 }
 
 // oldestOf returns the oldest value that is pending under a key, or nil.
@@ -94,7 +66,7 @@ func (b *Backlog) add(p *settlement) (added bool, removed []*settlement) {
 	}
 	b.insert(p)
 	for b.bytes+len(b.pending)*pendingCost > maxBacklog { // ends: each value is replaced once, and then removed
-		largest := b.pending[0]
+		largest := slices.MaxFunc(b.pending, bySize)
 		if largest.short != nil {
 			b.shorten(largest)
 			continue
@@ -104,25 +76,23 @@ func (b *Backlog) add(p *settlement) (added bool, removed []*settlement) {
 			removed = append(removed, largest)
 		}
 	}
-	return p.place != nil, removed
+	return p.isPending, removed
 }
 
 // insert adds p, however little room there is. The caller holds mu.
 func (b *Backlog) insert(p *settlement) {
-	if b.queues == nil {
-		b.byKey, b.queues = map[string][]*settlement{}, map[any]*list.List{}
+	if b.byKey == nil {
+		b.byKey, b.workers = map[string][]*settlement{}, map[any]bool{}
 	}
-	queue, key := b.queues[p.node], p.core.id.Key.Text
-	if queue == nil {
-		queue = list.New()
-		b.queues[p.node] = queue
+	if !b.workers[p.node] {
+		b.workers[p.node] = true
 		p.core.config.Group.Go(func() { b.work(p.core.config, p.node) })
 	}
-	p.place = queue.PushBack(p)
+	key := p.core.id.Key.Text
 	b.byKey[key] = append(b.byKey[key], p)
+	b.pending = append(b.pending, p)
 	b.added++
-	p.number = b.added
-	heap.Push(&b.pending, p)
+	p.number, p.isPending = b.added, true
 	b.bytes += len(p.value)
 }
 
@@ -130,7 +100,6 @@ func (b *Backlog) insert(p *settlement) {
 func (b *Backlog) shorten(p *settlement) {
 	b.bytes -= len(p.value) - len(p.short)
 	p.value, p.short, p.shortened = p.short, nil, true
-	heap.Fix(&b.pending, p.index)
 	b.givenUp++
 }
 
@@ -150,15 +119,14 @@ func (b *Backlog) remove(p *settlement, stored bool) {
 
 // removeLocked is remove. The caller holds mu.
 func (b *Backlog) removeLocked(p *settlement, stored bool) {
-	if p.place == nil {
+	if !p.isPending {
 		return
 	}
-	b.queues[p.node].Remove(p.place)
-	p.place = nil
-	heap.Remove(&b.pending, p.index)
+	p.isPending = false
+	isP := func(other *settlement) bool { return other == p }
+	b.pending = slices.DeleteFunc(b.pending, isP)
 	key := p.core.id.Key.Text
-	others := slices.DeleteFunc(b.byKey[key], func(other *settlement) bool { return other == p })
-	if b.byKey[key] = others; len(others) == 0 {
+	if b.byKey[key] = slices.DeleteFunc(b.byKey[key], isP); len(b.byKey[key]) == 0 {
 		delete(b.byKey, key)
 	}
 	b.bytes -= len(p.value)

@@ -167,33 +167,32 @@ func (b *Backlog) settleLast(config *Config, node any) {
 	}
 }
 
-// nextBatch moves the values of a node that are tried next to the end of its queue, and returns them. If there is none,
-// nextBatch removes the queue, and its worker ends.
+// nextBatch moves the values of a node that are tried next behind all others, and returns them. If there is none, the worker
+// of the node ends.
 func (b *Backlog) nextBatch(node any) (batch []*settlement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	queue, bytes := b.queues[node], 0
-	for len(batch) < min(maxBatchValues, queue.Len()) {
-		next := queue.Front()
-		p := next.Value.(*settlement)
-		if bytes += len(p.value); len(batch) > 0 && bytes > maxBatchBytes {
+	bytes := 0
+	for _, p := range b.pending {
+		if p.node != node {
+			continue
+		}
+		if bytes += len(p.value); len(batch) == maxBatchValues || len(batch) > 0 && bytes > maxBatchBytes {
 			break
 		}
-		queue.MoveToBack(next)
 		batch = append(batch, p)
 	}
+	isInBatch := func(p *settlement) bool { return slices.Contains(batch, p) }
+	b.pending = append(slices.DeleteFunc(b.pending, isInBatch), batch...)
 	if len(batch) == 0 {
-		delete(b.queues, node)
+		delete(b.workers, node)
 	}
 	return batch
 }
 
 // ofNode returns the pending values of a node.
-func (b *Backlog) ofNode(node any) (values []*settlement) {
+func (b *Backlog) ofNode(node any) []*settlement {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for next := b.queues[node].Front(); next != nil; next = next.Next() {
-		values = append(values, next.Value.(*settlement))
-	}
-	return values
+	return slices.DeleteFunc(slices.Clone(b.pending), func(p *settlement) bool { return p.node != node })
 }

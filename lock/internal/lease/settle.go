@@ -14,7 +14,6 @@ package lease
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -40,13 +39,12 @@ type settlement struct {
 	node  any // of the key
 
 	// guarded by Backlog.mu; no byte of a value changes
-	value     []byte        // with its head
-	short     []byte        // what may take its place, likewise; nil: nothing, or it has
-	shortened bool          // short has taken its place
-	try       *settleTry    // in flight; nil if none is
-	place     *list.Element // in Backlog.queues; nil if it is not in the Backlog
-	index     int           // in Backlog.pending
-	number    uint64        // by Backlog.added: the newest has the greatest
+	value     []byte     // with its head
+	short     []byte     // what may take its place, likewise; nil: nothing, or it has
+	shortened bool       // short has taken its place
+	try       *settleTry // in flight; nil if none is
+	isPending bool       // in the Backlog
+	number    uint64     // by Backlog.added: the newest has the greatest
 }
 
 // retryDeadline returns when the background stops retrying: an hour after the call, or when the value would expire.
