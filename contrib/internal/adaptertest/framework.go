@@ -1,9 +1,10 @@
+// Package adaptertest has what the tests of contrib/ginonce, contrib/echoonce and contrib/echo5once share: a table of handlers
+// and of what is around them, and a comparison with the framework alone.
 package adaptertest
 
 import (
-	"net"
+	"errors"
 	"net/http"
-	"testing"
 
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
@@ -18,21 +19,16 @@ type Context interface {
 	String(status int, body string) error
 	JSON(status int, value any) error
 	NoContent(status int) error
+	Fail(status int) error // an error that the framework answers with the status
 	Param(name string) string
-	Get(key string) any
-	Set(key string, value any)
-	SetCookie(cookie *http.Cookie)
-	EarlyHints() error // sends a 103 with a Link
-	Hijack() (net.Conn, error)
 	Seen() Seen
 }
 
-// Seen is what a logging middleware outside finds.
+// Seen is what a logging middleware finds.
 type Seen struct {
 	Status  int
 	Size    int64
 	Written bool
-	Err     error // that the handler has returned
 }
 
 // Handler and Middleware are written once for all frameworks. A framework without errors of handlers reports them in
@@ -42,72 +38,54 @@ type (
 	Middleware func(next Handler) Handler
 )
 
-// Router is a framework whose middlewares are of the type M.
-type Router[M any] interface {
+// Router is a framework. A middleware is outside of the routes that are added later.
+type Router interface {
 	http.Handler
-	Use(M)                                           // before the routes that are added later
-	Add(method, path string, h Handler, inside ...M) // the first middleware is the outermost
-	Middleware(Middleware) M
-	LeaveErrors() // the framework answers no error itself
+	Use(m Middleware)
+	Add(method, path string, h Handler, inside ...Middleware) // the first middleware is the outermost
+	HandleErrors(func(err error, c Context))                  // in place of the framework, if that answers errors
 }
 
-// Framework is what a package of contrib adapts. Tests runs what all of them have in common.
-type Framework[M any] struct {
+// Framework is what a package of contrib adapts.
+type Framework struct {
 	Package     string // as panics name it
-	New         func() Router[M]
-	Idempotency func(*lock.Locker, keyfunc.Func, ...middleware.Option) M
+	New         func() Router
+	Idempotency func(*lock.Locker, keyfunc.Func, ...middleware.Option) Middleware
 	User        func(func(Context) string) keyfunc.Func
-	Recover     M
-	Handlers    map[string]Handler // that answer in the ways that only this framework has
+	Recover     Middleware
+	Limit       Middleware         // of 4 bytes for a body
+	Gzip        Middleware         // of echo
+	Timeout     Middleware         // of echo, of an hour
+	Ways        map[string]Handler // to answer that only this framework has
+	Rows        map[string]Row     // that only this framework has
 
 	NotFound, NotAllowed, Recovered string // the framework's own answers
 	LineEnd                         string // of JSON
 	LateStatus                      int    // that the client gets if the handler answers 201 after a 103
 }
 
-// Site is a Service whose routes are those of a Router.
-type Site[M any] struct {
-	*Service
-	Router Router[M]
-	Once   M         // the middleware under test
-	Seen   chan Seen // by the middleware outside
-}
+// ErrNoCover is a handler's error.
+var ErrNoCover = errors.New("no cover")
 
-// NewSite returns a Site without routes.
-func (f Framework[M]) NewSite(t *testing.T, opts ...middleware.Option) *Site[M] {
-	t.Helper()
-	router := f.New()
-	s := &Site[M]{Service: New(t, router), Router: router, Seen: make(chan Seen, 100)}
-	s.Once = f.Idempotency(s.Locker, keyfunc.Standard(keyfunc.Anonymous()), append([]middleware.Option{s.Observer()}, opts...)...)
-	s.Use(func(next Handler) Handler {
-		return func(c Context) error {
-			err := next(c)
-			seen := c.Seen()
-			seen.Err = err
-			s.Seen <- seen
-			return err
-		}
-	})
-	return s
-}
+// Pay, Fail and EarlyHints are handlers, and Render is a middleware that answers errors.
+func Pay(c Context) error { return c.String(http.StatusCreated, "paid") }
+func Fail(Context) error  { return ErrNoCover }
 
-// Use adds a middleware outside.
-func (s *Site[M]) Use(m Middleware) { s.Router.Use(s.Router.Middleware(m)) }
-
-// Protect adds a route for POST /payments. h counts as a run.
-func (s *Site[M]) Protect(h Handler, inside ...M) {
-	counted := func(c Context) error {
-		s.Runs.Add(1)
-		return h(c)
+// EarlyHints sends a 103, which the frameworks take for the final status.
+func EarlyHints(c Context) error {
+	c.Writer().Header().Set("Link", "</style.css>; rel=preload")
+	err := c.NoContent(http.StatusEarlyHints)
+	if now, ok := c.Writer().(interface{ WriteHeaderNow() }); ok {
+		now.WriteHeaderNow()
 	}
-	s.Router.Add(http.MethodPost, "/payments", counted, append([]M{s.Once}, inside...)...)
+	return err
 }
 
-// Pay sends a POST /payments.
-func (s *Site[M]) Pay(key, body string) Answer {
-	s.t.Helper()
-	return s.Post("/payments", key, body)
+func Render(next Handler) Handler {
+	return func(c Context) error {
+		if err := next(c); err != nil {
+			return c.String(http.StatusPaymentRequired, err.Error())
+		}
+		return nil
+	}
 }
-
-// pay is a handler.
-func pay(c Context) error { return c.String(http.StatusCreated, "paid") }

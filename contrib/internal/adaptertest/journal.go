@@ -9,41 +9,39 @@ import (
 )
 
 // Journal is a transactional Journal whose first transactions fail.
-type Journal struct{ Failures int }
+type Journal struct {
+	journal.Journal
+	Failures int
+}
 
-// Namespace returns the namespace of the tests' Lockers.
+// Namespace returns that of the tests' Lockers.
 func (*Journal) Namespace() string { return "test" }
 
+// IsIntent returns false.
 func (*Journal) IsIntent() bool { return false }
 
-func (*Journal) Begin(context.Context, journal.Run) (journal.Entry, error) {
-	return journal.Entry{}, nil
-}
+// Begin finds no earlier run.
+func (*Journal) Begin(context.Context, journal.Run) (none journal.Entry, _ error) { return none, nil }
 
-func (*Journal) Look(context.Context, string) (journal.Entry, error) {
-	return journal.Entry{}, nil
-}
-
-func (*Journal) End(_ context.Context, run journal.Run, record []byte, keep time.Duration) (journal.Entry, error) {
-	if record == nil {
-		return journal.Entry{}, nil
+// End finds that the transaction has stored the record.
+func (*Journal) End(_ context.Context, run journal.Run, record []byte, keep time.Duration) (e journal.Entry, _ error) {
+	if record != nil {
+		e = journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}
 	}
-	return journal.Entry{State: journal.Done, Token: run.Token, Record: record, Left: keep}, nil
+	return e, nil
 }
 
 // ErrRolledBack is the error of a transaction that fails.
 var ErrRolledBack = errors.New("the transaction was rolled back")
 
-// InTx runs fn in a transaction, as sqljournal's InTx does.
-func (j *Journal) InTx(ctx context.Context, fn func()) error {
-	return journal.Transact(ctx, func(seal func() (journal.Commit, error)) error {
-		fn()
+// InTx runs h in a transaction, as sqljournal's InTx does.
+func (j *Journal) InTx(c Context, h Handler) error {
+	return journal.Transact(c.Request().Context(), func(seal func() (journal.Commit, error)) error {
+		_ = h(c)
 		_, err := seal()
 		if j.Failures--; err == nil && j.Failures >= 0 {
 			err = ErrRolledBack
 		}
 		return err
-	}, func(journal.Run, bool) (journal.Entry, error) {
-		return journal.Entry{}, nil
-	})
+	}, func(journal.Run, bool) (none journal.Entry, _ error) { return none, nil })
 }

@@ -1,7 +1,6 @@
 package adaptertest
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"reflect"
@@ -12,25 +11,24 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// ErrNoCover is a handler's error.
-var ErrNoCover = errors.New("no cover")
-
 // ways are those to answer that all frameworks have.
 var ways = map[string]Handler{
-	"JSON":    func(c Context) error { return c.JSON(http.StatusCreated, map[string]any{"id": 1}) },
-	"String":  func(c Context) error { return c.String(http.StatusAccepted, "paid") },
-	"status":  func(c Context) error { return c.NoContent(http.StatusNoContent) },
-	"nothing": func(Context) error { return nil },
+	"JSON":        func(c Context) error { return c.JSON(http.StatusCreated, map[string]any{"id": 1}) },
+	"String":      func(c Context) error { return c.String(http.StatusAccepted, "paid") },
+	"status":      func(c Context) error { return c.NoContent(http.StatusNoContent) },
+	"nothing":     func(Context) error { return nil },
+	"failure":     func(c Context) error { return c.Fail(http.StatusPaymentRequired) },
+	"Early Hints": EarlyHints,
 	"a header": func(c Context) error {
 		c.Writer().Header().Set("Location", "/orders/1")
-		return c.NoContent(http.StatusCreated)
+		return c.NoContent(http.StatusSeeOther)
 	},
 	"an answer, and a status": func(c Context) error {
-		_ = c.String(http.StatusCreated, "paid")
+		_ = Pay(c)
 		return c.NoContent(http.StatusTeapot)
 	},
 	"an answer, and an error": func(c Context) error {
-		_ = c.String(http.StatusBadRequest, "no")
+		_ = Pay(c)
 		return ErrNoCover
 	},
 	"Flush": func(c Context) error {
@@ -40,12 +38,12 @@ var ways = map[string]Handler{
 		return err
 	},
 	"a write deadline": func(c Context) error {
-		if err := http.NewResponseController(c.Writer()).SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
+		in := time.Now().Add(time.Hour)
+		if err := http.NewResponseController(c.Writer()).SetWriteDeadline(in); err != nil {
 			return err
 		}
 		return c.NoContent(http.StatusCreated)
 	},
-	"Early Hints": Context.EarlyHints,
 }
 
 // AfterEarlyHints returns handlers that answer after a 103, where the framework drops all but the body.
@@ -53,84 +51,66 @@ func AfterEarlyHints() map[string]Handler {
 	handlers := map[string]Handler{}
 	for name, h := range map[string]Handler{
 		"a status": func(c Context) error { return c.NoContent(http.StatusCreated) },
-		"a body":   pay,
+		"a body":   Pay,
 		"JSON":     func(c Context) error { return c.JSON(http.StatusCreated, "paid") },
 	} {
 		handlers["Early Hints, and "+name] = func(c Context) error {
-			_ = c.EarlyHints()
+			_ = EarlyHints(c)
 			return h(c)
 		}
 	}
 	return handlers
 }
 
-// eachWay runs test for each way to answer.
-func (f Framework[M]) eachWay(t *testing.T, test func(*testing.T, Handler)) {
+// What the client gets, and what a middleware outside sees, is the same without the package, with it, and on a replay; and
+// so in shadow.
+func (f Framework) same(t *testing.T) {
 	all := maps.Clone(ways)
-	maps.Copy(all, f.Handlers)
+	maps.Copy(all, f.Ways)
 	for name, h := range all {
-		t.Run(name, func(t *testing.T) { test(t, h) })
+		t.Run(name, func(t *testing.T) { f.sameIn(t, h, false) })
+		t.Run(name+", in shadow", func(t *testing.T) { f.sameIn(t, h, true, middleware.WithShadow()) })
 	}
 }
 
-// What the client gets, and what a middleware outside sees, is the same without the package, with it, and on a replay.
-func (f Framework[M]) same(t *testing.T) {
-	f.eachWay(t, func(t *testing.T, h Handler) {
-		s := f.NewSite(t)
-		s.Router.Add(http.MethodPost, "/bare", h)
-		s.Protect(h)
-		bare, bareSeen := s.Post("/bare", "k", "{}"), <-s.Seen
-		outcome, outcomeAgain := middleware.Executed, middleware.Replayed
+func (f Framework) sameIn(t *testing.T, h Handler, shadow bool, opts ...middleware.Option) {
+	t.Helper()
+	s := f.NewSite(t, opts...)
+	s.Router.Add(http.MethodPost, "/bare/:id", h)
+	s.Protect(h)
+	bare := s.Post("/bare/42", "k", "{}")
+	bareSeen := <-s.seen
+	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
 		kept := middleware.StoreDefault(bare.Status)
 		if !kept {
-			outcome, outcomeAgain = middleware.Freed, middleware.Freed
+			outcome = middleware.Freed
 		}
-
-		first, firstSeen := s.Pay("k", "{}"), <-s.Seen
-		e := s.WantEvent(outcome)
-		again, againSeen := s.Pay("k", "{}"), <-s.Seen
-		eAgain := s.WantEvent(outcomeAgain)
-
-		if again.Replayed() != kept || first.Replayed() || e.Status != bare.Status || eAgain.Status != bare.Status {
-			t.Errorf("replayed: %v, then %v; the Events have the statuses %d and %d", first.Replayed(), again.Replayed(), e.Status, eAgain.Status)
+		replay := outcome == middleware.Replayed && !shadow
+		got, gotSeen, e := s.Pay("{}"), <-s.seen, <-s.Events
+		if e.Outcome != outcome || e.Status != bare.Status || e.Differs {
+			t.Errorf("the Event is %+v, want %s", e, outcome)
 		}
-		WantSame(t, "the first response", first, bare)
-		if !slices.Equal(first.Early, bare.Early) || kept && len(again.Early) > 0 {
-			t.Errorf("before the first response there is %v, before the replay %v; without this package %v", first.Early, again.Early, bare.Early)
+		if replayed := got.Header.Get("Idempotent-Replayed") == "true"; replayed != replay {
+			t.Errorf("%s: replayed %t", outcome, replayed)
 		}
-		WantSame(t, "the replay", again, bare)
-		if !reflect.DeepEqual(firstSeen.Err, bareSeen.Err) {
-			t.Errorf("a middleware outside gets the error %v, and %v without this package", firstSeen.Err, bareSeen.Err)
+		for _, header := range []http.Header{got.Header, bare.Header} {
+			for _, own := range []string{"Date", "Idempotent-Replayed", "Content-Length"} {
+				header.Del(own)
+			}
+		}
+		early := slices.Equal(got.Early, bare.Early) || replay && got.Early == nil
+		got.Early = bare.Early
+		if !early || !reflect.DeepEqual(got, bare) {
+			t.Errorf("%s: got %+v, without this package %+v", outcome, got, bare)
+		}
+		if !shadow && (gotSeen.err == nil) != (bareSeen.err == nil || replay) {
+			t.Errorf("%s: a middleware outside gets the error %v, and %v without this package", outcome, gotSeen.err, bareSeen.err)
 		}
 		// An error is rendered inside, so that the outer middlewares already see its response. The header of an empty
 		// response is sent at once, and a 103 is not the status.
-		want := Seen{bare.Status, int64(len(bare.Body)), true, nil}
-		firstSeen.Err, againSeen.Err = nil, nil
-		if firstSeen != want || againSeen != want {
-			t.Errorf("a middleware outside sees %+v, then %+v, want %+v", firstSeen, againSeen, want)
+		want := Seen{bare.Status, int64(len(bare.Body)), true}
+		if !shadow && gotSeen.Seen != want {
+			t.Errorf("%s: a middleware outside sees %+v, want %+v", outcome, gotSeen, want)
 		}
-	})
-}
-
-// In shadow, too, and then for every request.
-func (f Framework[M]) sameInShadow(t *testing.T) {
-	f.eachWay(t, func(t *testing.T, h Handler) {
-		s := f.NewSite(t, middleware.WithShadow())
-		s.Router.Add(http.MethodPost, "/bare", h)
-		s.Protect(h)
-		bare := s.Post("/bare", "k", "{}")
-		outcomes := []middleware.Outcome{middleware.Executed, middleware.Replayed}
-		if !middleware.StoreDefault(bare.Status) {
-			outcomes = []middleware.Outcome{middleware.Freed, middleware.Freed}
-		}
-		for _, outcome := range outcomes {
-			got := s.Pay("k", "{}")
-			WantSame(t, string(outcome), got, bare)
-			if e := s.WantEvent(outcome); e.Status != bare.Status || e.Differs || !slices.Equal(got.Early, bare.Early) {
-				t.Errorf("before the response there is %v, without this package %v; the Event has the status %d and differs %t",
-					got.Early, bare.Early, e.Status, e.Differs)
-			}
-		}
-		s.WantRuns(2)
-	})
+	}
 }
