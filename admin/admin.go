@@ -13,8 +13,8 @@
 // response or, for package once, a value or an error. This also works after a sweep of the journal has ended a run
 // without a response.
 //
-// With [WithMiddleware] the page also lists the responses with a status, such as each 503 of an outage, that are stored in
-// Redis, 200 at most. The command onceguard scan lists all, also those that only a journal has.
+// The page lists nothing: the command onceguard scan lists the keys that are held or abandoned, and the responses with a
+// status, such as each 503 of an outage.
 //
 // With middleware.WithJournal the page needs [WithMiddleware]. Otherwise it shows and frees only what is in Redis,
 // while the journal decides about the next request: the page shows a key that only the journal knows as free. With
@@ -33,7 +33,6 @@ type Action string
 
 const (
 	Inspect Action = "inspect" // look at a key
-	List    Action = "list"    // list the responses with a status that are stored in Redis (WithMiddleware)
 	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
 	Resolve Action = "resolve" // store what retries get, for a run whose outcome is unknown (WithResolve)
 )
@@ -43,10 +42,9 @@ const (
 // refuses a form that has them, and does not call audit.
 type Entry struct {
 	Action     Action
-	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes. List: the statuses
-	Token      string // Forget, Resolve: names what the operator saw (lock.Info.Token); at most 100 bytes
+	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes
+	Token      string // Forget, Resolve: names what the operator saw; at most 100 bytes
 	Reason     string // Forget, Resolve: the operator's, 1 to 500 characters
-	EvenIfLive bool   // Forget: even if the handler may still be running (WithLive)
 	Status     int    // Resolve: the response's; 0 for a function
 	BodySHA256 string // Resolve: SHA-256 of the response's body, the value or the error's text, in hex
 
@@ -56,10 +54,6 @@ type Entry struct {
 
 // Option changes a default of [Handler].
 type Option func(*page)
-
-// WithLive adds a checkbox by which an operator can free a key although its handler may still be running. By default
-// the page refuses that: another request could run beside the first, and both could take effect.
-func WithLive() Option { return func(p *page) { p.live = true } }
 
 // WithMiddleware gives the page the service's own Middleware. The page then also shows the stored response and the
 // journal's row, and frees a key in the journal too. By default it has Redis alone. WithMiddleware panics if m is nil.

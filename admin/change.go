@@ -5,14 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/onceguard/onceguard/internal/operate"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -29,40 +28,27 @@ func (p *page) change(r *http.Request, form url.Values, entry Entry) view {
 	if problem != "" {
 		return p.again(r, form, http.StatusUnprocessableEntity, problem)
 	}
-	if p.audit(r, entry) != nil {
-		return view{status: http.StatusServiceUnavailable, Key: entry.Key, Problem: notAudited}
-	}
-	err := p.make(r.Context(), entry, said)
-	entry.Done, entry.Err = true, err
-	recorded := p.audit(r, entry)
-	if err != nil {
-		v := failed(entry.Key, err)
-		if v.Problem == notAnswered {
-			v.Problem += mayBeDone
+	unrecorded, err := p.audited(r, entry, func() error { return p.make(r.Context(), entry, said) })
+	switch {
+	case err != nil:
+		status, problem := failed(err)
+		if status == http.StatusServiceUnavailable {
+			problem += mayBeDone
 		}
-		if recorded != nil {
-			v.Problem += " This result could not be recorded."
+		if unrecorded != "" {
+			problem += " This result could not be recorded."
 		}
-		return p.again(r, form, v.status, v.Problem)
+		return p.again(r, form, status, problem)
+	case unrecorded != "":
+		return view{status: http.StatusServiceUnavailable, Key: entry.Key, Problem: unrecorded}
 	}
-	v := view{status: http.StatusOK, Key: entry.Key, Freed: entry.Action == Forget, Resolved: entry.Action == Resolve}
-	v.Journaled = p.once != nil
-	if recorded != nil {
-		v.status, v.Problem = http.StatusServiceUnavailable, notRecorded
-	}
-	return v
+	return view{status: http.StatusOK, Key: entry.Key, Done: entry.Action, Journaled: p.once != nil}
 }
 
 // again returns the page of what the key holds now, with a problem and with what was typed in.
 func (p *page) again(r *http.Request, form url.Values, status int, problem string) view {
 	v := p.inspect(r, strings.TrimSpace(form.Get("key")))
-	v.status, v.Problem = status, problem
-	if Action(form.Get("action")) == Forget {
-		v.Reason = form.Get("reason")
-		return v
-	}
-	v.Why, v.Status, v.Header, v.Body = form.Get("reason"), form.Get("status"), form.Get("header"), form.Get("body")
-	v.Value, v.Failed = form.Get("value"), form.Get("failed")
+	v.status, v.Problem, v.Form = status, problem, form
 	return v
 }
 
@@ -87,16 +73,15 @@ func outcome(form url.Values, entry *Entry) (said middleware.Resolution, problem
 		return response(form, entry)
 	}
 	value, failed := text(form, "value"), text(form, "failed")
+	entry.BodySHA256 = sum(value + failed) // one of them is empty
 	switch {
 	case (value == "") == (failed == ""):
 		return said, "Enter the value of the function, or the text of its error."
 	case failed != "":
-		entry.BodySHA256 = sum(failed)
 		return middleware.Failed(failed), ""
 	case !json.Valid([]byte(value)):
 		return said, "Enter the value as JSON. If the service has once.WithCodec, run onceguard resolve."
 	}
-	entry.BodySHA256 = sum(value)
 	return middleware.Returned([]byte(value)), ""
 }
 
@@ -134,38 +119,28 @@ func response(form url.Values, entry *Entry) (said middleware.Resolution, proble
 
 // make changes the key.
 func (p *page) make(ctx context.Context, entry Entry, said middleware.Resolution) error {
-	if entry.Action == Resolve {
-		return p.once.Resolve(ctx, entry.Key, entry.Token, said)
+	f, err := p.look(ctx, entry.Key)
+	isRun := f.Run != "" || f.Unreadable != nil
+	switch {
+	case err != nil:
+		return err
+	case entry.Action == Resolve, p.once != nil && f.State() == lock.Abandoned && isRun:
+		return f.Resolve(ctx, p.once, p.locker, entry.Token, said, entry.Action == Forget)
+	case f.Journal.State != journal.Absent:
+		return lock.ErrChanged
+	case p.locker.IsNone(): // the key is free
+		return nil
 	}
-	if p.once != nil {
-		seen, err := p.look(ctx, entry.Key)
-		switch {
-		case err != nil && !errors.Is(err, middleware.ErrUnreadable):
-			return err
-		case seen.State() == lock.Abandoned && (seen.Run != "" || err != nil): // else it is a lock
-			return p.free(ctx, entry, seen)
-		case seen.Journal.State != journal.Absent:
-			return lock.ErrChanged
-		case p.locker.IsNone(): // the key is free
-			return nil
-		}
-	}
-	var opts []lock.ForgetOption
-	if entry.EvenIfLive {
-		opts = append(opts, lock.EvenIfLive())
-	}
-	return p.locker.Forget(ctx, entry.Key, entry.Token, opts...)
+	return p.locker.Forget(ctx, entry.Key, entry.Token)
 }
 
-// free frees a key whose outcome is unknown, in the journal and in Redis.
-func (p *page) free(ctx context.Context, entry Entry, seen middleware.Inspection) error {
-	err := p.once.Resolve(ctx, entry.Key, entry.Token, middleware.NothingHappened())
-	if err != nil || seen.Redis.State != lock.Abandoned || seen.Redis.Token == entry.Token {
-		return err
+// failed returns the status and the problem of what was not done, in the words of the command.
+func failed(err error) (status int, problem string) {
+	switch {
+	case operate.IsUsage(err):
+		return http.StatusUnprocessableEntity, "Nothing was changed: " + err.Error()
+	case operate.IsRefusal(err):
+		return http.StatusConflict, "Nothing was changed: " + err.Error()
 	}
-	// A retry has died before it could release its claim, or the release before this one has swept the row.
-	if err := p.locker.Forget(ctx, entry.Key, seen.Redis.Token); err != nil { // not wrapped: the row is changed
-		return fmt.Errorf("the journal's row is freed, but not the claim in Redis: %v", err)
-	}
-	return nil
+	return http.StatusServiceUnavailable, "Redis or the journal did not answer, or answered with an error."
 }

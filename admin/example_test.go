@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -16,6 +15,8 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
+// A page that knows what the service has stored, and lets operators store a response for a request whose outcome is
+// unknown.
 func ExampleHandler() {
 	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {
@@ -26,6 +27,7 @@ func ExampleHandler() {
 	defer client.Close()
 	locker := lock.New(client, "payments-api")
 	defer locker.Close(context.Background())
+	once := middleware.New(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce())
 
 	isOperator := func(r *http.Request) bool {
 		user, _, ok := r.BasicAuth() // yours: it was authenticated before
@@ -39,7 +41,7 @@ func ExampleHandler() {
 		return nil // of your audit trail: without it nothing is done
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/internal/keys", admin.Handler(locker, isOperator, audit))
+	mux.Handle("/internal/keys", admin.Handler(locker, isOperator, audit, admin.WithMiddleware(once), admin.WithResolve()))
 
 	r := form("action", "inspect", "key", locker.StorageKey("k"))
 	r.URL.Path = "/internal/keys"
@@ -50,35 +52,4 @@ func ExampleHandler() {
 	// Output:
 	// olga inspect payments-api:{2095}8254c329a92850f6d539dd376f4816ee2764517da5e0235514af433164480d7a  error: <nil>
 	// 200
-}
-
-// A page that knows what the service has stored, and lets operators store a response for a request whose outcome is
-// unknown.
-func ExampleWithResolve() {
-	server, err := miniredis.Run() // stands for your Redis
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer client.Close()
-	locker := lock.New(client, "payments-api")
-	defer locker.Close(context.Background())
-	once := middleware.New(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithAtMostOnce())
-
-	operator := func(r *http.Request) bool { return r.Header.Get("X-Role") == "operator" } // yours
-	audit := func(*http.Request, admin.Entry) error { return nil }                         // yours
-	page := admin.Handler(locker, operator, audit, admin.WithMiddleware(once), admin.WithResolve())
-
-	claim, err := locker.Claim(context.Background(), "k", nil, 0) // a request that runs
-	if err != nil {
-		panic(err)
-	}
-	r := form("action", "inspect", "key", claim.Key)
-	r.Header.Set("X-Role", "operator")
-	w := httptest.NewRecorder()
-	page.ServeHTTP(w, r)
-	fmt.Println(w.Code, strings.Contains(w.Body.String(), "The key is held"))
-	// Output:
-	// 200 true
 }

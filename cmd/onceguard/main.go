@@ -26,9 +26,8 @@
 // resolve settles an abandoned claim when an operator has found out what happened, for example in the ledger. With
 // -nothing-happened it frees the key. Otherwise it stores what every later retry gets: a response (-status, -header,
 // -body-file); a function's value (-value, a file with JSON or, with -raw, with the bytes of once.WithCodec); or the
-// text of a function's final error (-failed), as once.Final. A file "-" is the standard input. Flags that stand for
-// options of the service must have its values: -keys-file, -plaintext-reads, -compression, -retention, -max-response,
-// -cookies. resolve refuses a response for a function, a value for a request, and a run that has a journal, because the
+// text of a function's final error (-failed), as once.Final. A file "-" is the standard input. -retention and -keys-file
+// must be those of the service. resolve stores no Set-Cookie, and refuses a response for a function, a value for a request, and a run that has a journal, because the
 // journal would not learn of it.
 //
 // scan lists the held and abandoned keys of a namespace, on all masters of a Cluster. It looks at -rate keys a second,
@@ -48,7 +47,7 @@
 // keyfunc.Compose(keyfunc.Standard(user), keyfunc.Host()). -anonymous stands for keyfunc.Anonymous. -no-route, instead of
 // -method and -path, is for a key of keyfunc.Compose(key, user), as that of profile.Stripe. -key is the content of the
 // Idempotency-Key header without quotes: 8e03978e, not "8e03978e". For keyfunc.Opaque, and so for package profile, it is
-// as the client sent it. The output repeats all of these but -key, because a mistyped one makes another key, which is
+// as the client sent it. No flag may be empty. The output repeats all of these but -key, because a mistyped one makes another key, which is
 // free. Other users of the machine can see the arguments of a process.
 //
 // inspect and forget take the name of a lock (lock.Locker.Acquire) instead of KEY. While its lease is live, forget
@@ -64,16 +63,15 @@
 //	redis://host:port?addr=host2:port&addr=host3:port       a Cluster
 //	redis://host:port?master_name=NAME&addr=host2:port      a master behind these Sentinels
 //
-// With rediss:// the connection uses TLS. Options of the URL for pools and retries are ignored. -timeout is the time
-// for one operation. -replicas is the number of replicas that must have a change before it counts, as with
-// lock.WithReplicas. An ACL user needs the rights of the service's, and +scan for scan. If it may not send INFO, the
+// With rediss:// the connection uses TLS. Options of the URL for pools, retries and timeouts are ignored. -timeout is the
+// time for one operation. An ACL user needs the rights of the service's, and +scan for scan. If it may not send INFO, the
 // URL of a Cluster needs at least two addresses.
 //
 // # The keys file
 //
 // -keys-file names a file with the keys of middleware.WithEncryption, in the same order: one on each line, 32 bytes in
-// base64 (standard or URL alphabet) or 64 hexadecimal digits. Empty lines and lines that begin with # are ignored.
-// resolve needs it; inspect needs it to show what is stored.
+// base64 (standard or URL alphabet) or 64 hexadecimal digits. What is stored in plaintext is read too. resolve needs it;
+// inspect needs it to show what is stored.
 //
 // # Output, log and exit codes
 //

@@ -1,96 +1,302 @@
 package operate
 
 import (
-	"context"
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
 	"strings"
+	"time"
+	"unicode"
+	"unicode/utf16"
 
-	"github.com/onceguard/onceguard/internal/run"
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// tokenSeparator stands between two tokens. No token has it.
-const tokenSeparator = "+"
-
-// tokenOf names what Redis and the journal have. A run has the same token in both. Two tokens are of a response that both
-// have, or of two runs: a retry that died before it could release its claim, or a row that the release before this one
-// has swept.
-func tokenOf(f *Finding) string {
-	ofRedis, ofRow := f.Redis.Token, f.Row.Token
-	switch {
-	case ofRedis == "" || ofRedis == ofRow:
-		return ofRow
-	case ofRow == "":
-		return ofRedis
-	}
-	return ofRedis + tokenSeparator + ofRow
+// Finding is what Redis and the journal have under a key. Package admin and the commands show it in the same words.
+type Finding struct {
+	middleware.Inspection
+	Row        Row
+	Unreadable error // a middleware.ErrUnreadable: why the record or the note cannot be read; nil if it can
+	RedisDown  bool  // Redis did not answer
+	Unasked    bool  // a journal may have the outcome, and cannot be asked
+	NamesLock  bool  // the key is known to be a lock's, which no journal has
 }
 
-// splitToken undoes tokenOf: it returns what names the claim or the value in Redis, and the row of the journal.
-func splitToken(token string) (ofRedis, ofRow string) {
-	ofRedis, ofRow, both := strings.Cut(token, tokenSeparator)
-	if !both {
-		ofRow = ofRedis
-	}
-	return ofRedis, ofRow
+// Row is what an operator sees of a row of the journal.
+type Row struct {
+	Key      string
+	State    journal.State // Absent, Running, Unfinished or Done
+	Token    string        // names the row in its present state; empty if Absent
+	Run      string        // for middleware.Middleware.Resolve: the token of the run
+	Began    time.Time     // zero if it is not known
+	Left     time.Duration // Running: until its limit. Done: until it expires. Unfinished: see isHandedOut
+	Attempts int           // how often a sweep was handed the row
+	Response bool          // Done: a record is stored
+	Size     int           // of the record in bytes
+	Note     []byte        // of the handler
 }
 
-// read is find with the record or the note. A record that cannot be read is no error.
-func (s *session) read(ctx context.Context, key string) (Finding, error) {
-	f, err := s.find(ctx, key)
-	if err != nil {
-		return f, err
+// isHandedOut reports whether a sweep has the row, for the time Left. Without one, Left of an unfinished row is not
+// positive: the time since its limit, or 0 if it is not known.
+func (r *Row) isHandedOut() bool { return r.State == journal.Unfinished && r.Left > 0 }
+
+// NewFinding returns the Finding of an Inspection and its error. A record that cannot be read is no error.
+func NewFinding(i middleware.Inspection, err error) (Finding, error) {
+	e := i.Journal
+	f := Finding{Inspection: i, Row: Row{State: e.State, Token: e.Token, Run: e.Token, Left: e.Left}}
+	if e.Age > 0 {
+		f.Row.Began = time.Now().Add(-e.Age)
 	}
-	if s.lock != "" { // its value is no record
-		return f, nil
-	}
-	seen, err := s.once.Inspect(ctx, f.Redis.Key)
 	if errors.Is(err, middleware.ErrUnreadable) {
 		f.Unreadable, err = err, nil
 	}
-	f.Inspection = seen
+	f.Row.Response = i.Stored != nil || f.Unreadable != nil
 	return f, err
 }
 
-// find returns what the key holds, without record and note. If it holds nothing, find also returns errFree. With any
-// other error only the finding's key is set.
-func (s *session) find(ctx context.Context, key string) (Finding, error) {
-	info, err := run.InspectRedis(ctx, s.locker, key)
-	if err != nil {
-		return s.newFinding(lock.Info{Key: key, State: lock.Free}, Row{}), redisError{err}
+// IsUnanswered reports whether the journal has the outcome of the run, and no record that a retry gets.
+func (f *Finding) IsUnanswered() bool {
+	return f.State() == lock.Settled && f.Redis.State != lock.Settled && f.Stored == nil && f.Unreadable == nil
+}
+
+// Meaning is Inspection.Meaning, limited by what could not be asked.
+func (f *Finding) Meaning() string {
+	text := f.Inspection.Meaning()
+	switch state := f.State(); {
+	case f.NamesLock && state == lock.Free:
+		return "nobody holds it, or its name is mistyped; the next caller gets it"
+	case f.NamesLock && state == lock.Settled:
+		return "its holder has settled it (lock.Lease.Settle); until this ends, callers get lock.ErrSettled"
+	case f.RedisDown && state == lock.Free:
+		return text + ", unless Redis has its outcome"
+	case state == lock.Abandoned && f.Journaled && !f.HasJournal:
+		return text + ", unless its journal, which cannot be asked here, has its outcome"
+	case f.Unasked && (state == lock.Free || state == lock.Abandoned):
+		return text + ", unless a journal has its outcome"
 	}
-	row, err := s.findRow(ctx, info.Key)
-	if err != nil {
-		return s.newFinding(lock.Info{Key: key, State: lock.Free}, Row{}), err
-	}
-	f := s.newFinding(info, row)
+	return text
+}
+
+// Line is one fact.
+type Line struct{ Name, Text string }
+
+// Lines returns the facts, without the key, its state and its token.
+func (f *Finding) Lines(now time.Time) []Line {
 	if f.State() == lock.Free {
-		return f, errFree
+		return nil
 	}
-	return f, nil
+	var l lines
+	switch f.Run {
+	case middleware.RequestRun:
+		l.add("run", "of an HTTP request")
+	case middleware.FunctionRun:
+		l.add("run", "of a function (package once)")
+	}
+	if f.Redis.State != lock.Free {
+		l.addRedis(&f.Redis, now)
+	}
+	l.addStored(f, now)
+	if f.HasJournal {
+		l.add("redis", "%s", f.redisState())
+		l.addRow(&f.Row, now)
+	}
+	return l
 }
 
-func (s *session) newFinding(info lock.Info, row Row) Finding {
-	return Finding{
-		Row: row, RedisDown: s.noRedis != nil, Unasked: s.journal == nil && s.lock == "", NamesLock: s.lock != "",
-		Inspection: middleware.Inspection{
-			Redis: info, Journal: row.Entry(), NoRedis: s.locker.IsNone(), HasJournal: s.journal != nil,
-		},
+// redisState returns the state in Redis, for beside that of the journal.
+func (f *Finding) redisState() string {
+	switch {
+	case f.RedisDown:
+		return "unknown"
+	case f.NoRedis:
+		return "none"
+	}
+	return f.Redis.State.String()
+}
+
+type lines []Line
+
+func (l *lines) add(name, format string, args ...any) {
+	*l = append(*l, Line{name, fmt.Sprintf(format, args...)})
+}
+
+// addTime adds a time and how long ago it was, unless it is zero.
+func (l *lines) addTime(name string, t, now time.Time) {
+	if !t.IsZero() {
+		l.add(name, "%s", moment(t, now))
 	}
 }
 
-// redisError is an error of Redis, where one of the journal would be possible as well.
-type redisError struct{ error }
-
-func (e redisError) Unwrap() error { return e.error }
-
-// findRow returns the journal's row of a key, which is absent without a journal.
-func (s *session) findRow(ctx context.Context, key string) (Row, error) {
-	if s.journal == nil {
-		return Row{}, nil
+// addRedis adds what Redis holds.
+func (l *lines) addRedis(info *lock.Info, now time.Time) {
+	if info.Owner != "" {
+		l.add("owner", "%s", info.Owner)
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout)
-	defer cancel()
-	return s.journal.Row(ctx, key)
+	if info.Fence != 0 {
+		l.add("fence", "%d", info.Fence)
+	}
+	l.addTime("claimed", info.ClaimedAt, now)
+	l.addTime("settled", info.SettledAt, now)
+	switch {
+	case info.State == lock.Abandoned:
+		l.add("lease", "over")
+		l.add("hold", "%v left", short(info.HoldLeft))
+	case info.LeaseLeft > 0:
+		l.add("lease", "%v left, unless it is renewed", short(info.LeaseLeft))
+		if info.HoldLeft > 0 {
+			l.add("hold", "%v after that", short(info.HoldLeft))
+		}
+	}
+	switch {
+	case info.TTL < 0:
+		l.add("ends", "never: another program has taken the expiry off")
+	case info.State != lock.Abandoned: // its hold ends the key
+		l.add("ends", "in %v", short(info.TTL))
+	}
+}
+
+// addStored adds what is stored for retries.
+func (l *lines) addStored(f *Finding, now time.Time) {
+	switch r := f.Stored; {
+	case f.Unreadable != nil:
+		l.add("stored", "cannot be read: %v", f.Unreadable)
+	case r == nil:
+	case r.Tombstone:
+		l.add("stored", "no result; completed %s", moment(r.Completed, now))
+	case f.Run == middleware.FunctionRun:
+		l.add("stored", "the result of a function; completed %s", moment(r.Completed, now))
+	default:
+		l.add("stored", "status %d, a body of %d bytes; completed %s", r.Status, r.BodySize, moment(r.Completed, now))
+	}
+}
+
+// addRow adds what the journal has.
+func (l *lines) addRow(r *Row, now time.Time) {
+	switch {
+	case r.State == journal.Absent:
+		l.add("journal", "no row")
+	case r.State == journal.Running:
+		l.add("journal", "running, %v until its limit", short(r.Left))
+	case r.isHandedOut():
+		l.add("journal", "unfinished, and handed to a sweep for %v more", short(r.Left))
+	case r.State == journal.Unfinished:
+		l.add("journal", "unfinished%s. No retry runs until it is resolved, freed or swept", r.since())
+	case !r.Response:
+		l.add("journal", "done, without a response; ends in %v", short(r.Left))
+	default:
+		l.add("journal", "done; ends in %v", short(r.Left))
+	}
+	l.addTime("began", r.Began, now)
+	switch {
+	case r.Attempts == 1:
+		l.add("swept", "once")
+	case r.Attempts > 1:
+		l.add("swept", "%d times", r.Attempts)
+	}
+	if len(r.Note) > 0 {
+		l.add("note", "%s", r.Note)
+	}
+}
+
+// since says how long ago the time of an unfinished row ended.
+func (r *Row) since() string {
+	switch {
+	case r.Left == 0:
+		return ""
+	case r.Attempts > 0:
+		return fmt.Sprintf(": the time of its sweep ended %v ago", short(-r.Left))
+	}
+	return fmt.Sprintf(": its limit was %v ago", short(-r.Left))
+}
+
+// moment returns a time and how long ago it was.
+func moment(t, now time.Time) string {
+	return fmt.Sprintf("%s, %v ago", t.UTC().Format("2006-01-02 15:04:05 MST"), short(now.Sub(t)))
+}
+
+// short returns d in whole seconds, or in milliseconds below ten seconds.
+func short(d time.Duration) time.Duration {
+	if d.Abs() < 10*time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
+// facts are an object of JSON. What is empty is left out.
+type facts map[string]any
+
+func (f facts) MarshalJSON() ([]byte, error) {
+	filled := maps.Clone(f)
+	maps.DeleteFunc(filled, func(name string, value any) bool { return name != "ttl_ms" && reflect.ValueOf(value).IsZero() })
+	return json.Marshal(map[string]any(filled))
+}
+
+// facts returns the finding for programs.
+func (f *Finding) facts() facts {
+	info, row := &f.Redis, &f.Row
+	all := facts{
+		"key": info.Key, "state": f.State().String(), "token": f.Token(), "run": f.Run,
+		"lock": info.IsLock, "owner": info.Owner, "fence": info.Fence,
+		"claimed_at": expressible(info.ClaimedAt), "settled_at": expressible(info.SettledAt),
+		"lease_left_ms": info.LeaseLeft.Milliseconds(), "hold_left_ms": info.HoldLeft.Milliseconds(), "ttl_ms": info.TTL.Milliseconds(),
+	}
+	if r := f.Stored; r != nil {
+		all["stored"] = facts{
+			"status": r.Status, "tombstone": r.Tombstone, "unknown": r.Unknown, "completed_at": expressible(r.Completed), "body_size": r.BodySize,
+		}
+	}
+	if f.Unreadable != nil {
+		all["stored"] = facts{"unreadable": f.Unreadable.Error()}
+	}
+	if f.HasJournal {
+		all["redis"] = f.redisState() // unknown, none, or the state in Redis
+		all["journal"] = facts{
+			"state": row.State.String(), "began_at": expressible(row.Began), "left_ms": row.Left.Milliseconds(),
+			"attempts": row.Attempts, "response": row.Response, "note": string(row.Note),
+		}
+	}
+	return all
+}
+
+// expressible returns t in UTC, or the zero time if t is damaged, and JSON (RFC 3339) has no such year.
+func expressible(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() < 0 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
+// writeJSON writes v as one line.
+func writeJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, printable(strings.TrimSuffix(b.String(), "\n")))
+	return err
+}
+
+// printable returns s with each character that a terminal would act on, or not show, as \uXXXX: control characters,
+// line breaks, those that change the direction of the text. A byte that is no UTF-8 becomes U+FFFD. The result for JSON
+// is JSON of the same value, because such characters can only be in its strings.
+func printable(s string) string {
+	var b strings.Builder
+	for _, c := range s {
+		if unicode.IsPrint(c) {
+			b.WriteRune(c)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, c) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }

@@ -4,33 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"strings"
-
-	"github.com/onceguard/onceguard/middleware"
 )
-
-// readingFlags decide which records can be read.
-type readingFlags struct {
-	keysFile  string
-	plaintext bool
-}
-
-// options returns the middleware's options that the flags give.
-func (r *readingFlags) options() (opts []middleware.Option, err error) {
-	if r.plaintext && r.keysFile == "" {
-		return nil, usagef("-plaintext-reads means nothing without -keys-file")
-	}
-	if r.keysFile != "" {
-		keys, err := readKeys(r.keysFile)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, middleware.WithEncryption(keys...))
-	}
-	if r.plaintext {
-		opts = append(opts, middleware.WithPlaintextReads())
-	}
-	return opts, nil
-}
 
 const (
 	keySize     = 32      // of a key of middleware.WithEncryption, in bytes
@@ -40,44 +14,36 @@ const (
 // readKeys reads a file of keys.
 func readKeys(name string) ([][]byte, error) {
 	text, err := readFile("keys-file", name, nil, maxKeysFile)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case len(text) > maxKeysFile:
-		return nil, usagef("-keys-file: more than %d bytes are too many", maxKeysFile)
 	}
 	return parseKeys(string(text))
 }
 
-// parseKeys parses the keys, one on each line. Its errors never contain any part of a line.
+// parseKeys parses the keys, with white space between them. Its errors never contain any part of one.
 func parseKeys(text string) (keys [][]byte, err error) {
-	number := 0
-	for line := range strings.Lines(text) {
-		number++
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		key := parseKey(line)
+	for _, word := range strings.Fields(text) {
+		key := parseKey(word)
 		if key == nil {
-			return nil, usagef("-keys-file: line %d is not %d bytes in base64 or hexadecimal digits", number, keySize)
+			return nil, UsageError("-keys-file: key %d is not %d bytes in base64 or hexadecimal digits", len(keys)+1, keySize)
 		}
 		keys = append(keys, key)
 	}
 	if len(keys) == 0 {
-		return nil, usagef("-keys-file: it has no key")
+		return nil, UsageError("-keys-file: it has no key")
 	}
 	return keys, nil
 }
 
-// parseKey parses one key, and returns nil if line is not one. The two forms differ in length.
-func parseKey(line string) []byte {
-	if key, err := hex.DecodeString(line); err == nil && len(key) == keySize {
-		return key
+// parseKey parses one key, and returns nil if word is not one. The two forms differ in length.
+func parseKey(word string) []byte {
+	key, err := hex.DecodeString(word)
+	if err != nil {
+		word = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(word, "="))
+		key, err = base64.RawStdEncoding.Strict().DecodeString(word)
 	}
-	line = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(line, "="))
-	if key, err := base64.RawStdEncoding.Strict().DecodeString(line); err == nil && len(key) == keySize {
-		return key
+	if err != nil || len(key) != keySize {
+		return nil
 	}
-	return nil
+	return key
 }

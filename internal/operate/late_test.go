@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -15,13 +14,13 @@ import (
 func TestChangeArrivesLate(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		args  []string
+		line  string
 		works bool // the key has a response, and otherwise an abandoned claim
 	}{
-		"forget a claim":    {args: []string{"forget"}},
-		"forget a response": {args: []string{"forget"}, works: true},
-		"free":              {args: []string{"resolve", "-nothing-happened"}},
-		"resolve":           {args: []string{"resolve", "-status", "201"}},
+		"forget a claim":    {line: "forget"},
+		"forget a response": {line: "forget", works: true},
+		"free":              {line: "resolve -nothing-happened"},
+		"resolve":           {line: "resolve -status 201"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -30,7 +29,7 @@ func TestChangeArrivesLate(t *testing.T) {
 			s := open(t, server.Client(t), "redis://"+proxy.Addr(), func(d time.Duration) { server.Elapse(t, d) })
 			s.works = test.works
 			inspect := func(key string) lock.Info {
-				info, err := s.locker.Inspect(t.Context(), s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", key)))
+				info, err := s.locker.Inspect(t.Context(), s.key(key))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -38,19 +37,18 @@ func TestChangeArrivesLate(t *testing.T) {
 			}
 			change := func(key, timeout string) (result, lock.Info) {
 				s.post(key)
-				s.elapse(2 * time.Minute)
+				s.elapse(3 * time.Minute)
 				info := inspect(key)
-				args := append(test.args, "-timeout", timeout, "-token", info.Token, "-reason", "r", info.Key)
-				return s.run(args...), info
+				return s.run(test.line + " -timeout " + timeout + " -token " + info.Token + " -reason r " + info.Key), info
 			}
-			first, _ := change("first", "20s") // the server learns the scripts
-			first.want(t, exitDone)
+			first, _ := change("first", "30s") // the server learns the scripts
+			first.want(exitDone)
 
 			held := proxy.HoldRequest(func(c redistest.Command) bool {
 				return len(c.Args) > 4 && strings.HasPrefix(string(c.Args[3]), "OG")
 			})
 			got, before := change("late", "500ms")
-			got.want(t, exitFailed)
+			got.want(exitFailed)
 			if held.Hits() == 0 {
 				t.Fatal("nothing was held")
 			}

@@ -1,16 +1,18 @@
 package operate
 
 import (
-	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"io"
-	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/lock"
 )
 
 // full is a device without room.
@@ -23,52 +25,101 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 // fault: the output of a command is lost, as on /dev/full. Expected: the exit code is not that of success, and the other
 // stream says why.
 func TestLostOutput(t *testing.T) {
-	each(t, func(t *testing.T, s *shop) {
-		key := s.strand("k1")
-		token := s.token(key)
-		for _, args := range [][]string{
-			{"inspect", "-redis", s.url, key}, {"inspect", "-redis", s.url, "-json", key},
-			{"scan", "-redis", s.url, "-namespace", "shop"}, {"help"}, {"inspect", "-help"},
-			{"resolve", "-redis", s.url, "-token", token, "-reason", "r", "-nothing-happened", key},
-		} {
-			var stderr bytes.Buffer
-			env := Environment{Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &stderr, Getenv: func(string) string { return "" }}
-			toStderr := len(args) == 2 // -help
-			if toStderr {
-				env.Stdout, env.Stderr = io.Discard, full{}
+	s := openMini(t)
+	key := s.strand("k1")
+	ofRedis := " -redis " + s.url + " "
+	for _, line := range []string{
+		"help", "inspect" + ofRedis + key, "inspect -json" + ofRedis + key, "scan -namespace shop" + ofRedis,
+		"resolve -nothing-happened -reason r -token " + s.token(key) + ofRedis + key, "inspect -help",
+	} {
+		var stderr strings.Builder
+		env := Environment{Stdout: full{}, Stderr: &stderr, Getenv: func(string) string { return "" }}
+		isHelp := strings.HasSuffix(line, "-help")
+		if isHelp {
+			env.Stdout, env.Stderr = io.Discard, full{}
+		}
+		code := Run(t.Context(), strings.Fields(line), env)
+		if code != exitFailed || !isHelp && !strings.Contains(stderr.String(), errFull.Error()) {
+			t.Errorf("%s: %d, %s", line, code, stderr.String())
+		}
+	}
+}
+
+// hostile has what a terminal would act on: an escape sequence, its form of one byte, a line break, an override of the
+// direction, and a tag beyond 16 bits.
+const hostile = "\x1b]0;owned\x07\u009b31m\x9b\r\nstate    settled\u202e\u2028\U000e0041"
+
+// The output has nothing but lines of printable characters.
+func TestOutputIsPrintable(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	locker := lock.New(server.Client(t), hostile, lock.WithOpTimeout(30*time.Second), lock.WithTTL(2*time.Minute))
+	t.Cleanup(func() { _ = locker.Close(context.Background()) })
+	lease, err := locker.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, free := locker.StorageKey("k"), locker.StorageKey("free")
+	ofRedis := " -redis redis://" + server.Addr()
+	change := []string{"-token", lease.Token(), "-reason", hostile}
+	for _, test := range []struct {
+		code int
+		line string
+		more []string
+	}{
+		{exitDone, "inspect" + ofRedis, []string{key}},
+		{exitDone, "inspect -json" + ofRedis, []string{key}},
+		{exitDone, "scan -rate 100000" + ofRedis, []string{"-namespace", hostile}},
+		{exitDone, "scan -json -rate 100000" + ofRedis, []string{"-namespace", hostile}},
+		{exitRefused, "forget" + ofRedis, append(change, key)},
+		{exitFree, "forget" + ofRedis, append(change, free)},
+		{exitFree, "inspect -key k" + ofRedis, []string{"-namespace", hostile, "-user", hostile, "-method", hostile, "-path", "/" + hostile}},
+		{exitFree, "inspect" + ofRedis, []string{"-namespace", hostile, "-lock", hostile}},
+		{exitUsage, "inspect", []string{"-" + hostile}},
+		{exitUsage, "inspect", []string{"--=" + hostile}},
+		{exitUsage, "inspect -timeout", []string{hostile}},
+		{exitUsage, "", []string{hostile}},
+		{exitUsage, "resolve -status 200", append(change, "-body-file", "/nowhere/"+hostile, key)},
+	} {
+		r := onceguard(t, Environment{}, test.line, test.more...).want(test.code)
+		for line := range strings.Lines(r.stdout + r.stderr) {
+			line = strings.ReplaceAll(strings.TrimSuffix(line, "\n"), "\t", "") // -help has tabs
+			if !utf8.ValidString(line) || strings.ContainsFunc(line, func(c rune) bool { return !unicode.IsPrint(c) }) {
+				t.Errorf("%q", line)
 			}
-			code := Run(t.Context(), args, env)
-			if code != exitFailed || !toStderr && !strings.Contains(stderr.String(), errFull.Error()) {
-				t.Errorf("%s: %d, %s", args, code, stderr.String())
+			if strings.HasPrefix(line, "state    settled") {
+				t.Errorf("a forged line: %q", line)
 			}
+		}
+		var f struct{ Key string }
+		if strings.Contains(test.line, "-json") {
+			if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || f.Key != strings.ToValidUTF8(key, "\ufffd") {
+				t.Errorf("%s: %q, %v, want the key %q", test.line, f.Key, err, key)
+			}
+		}
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzPrintable checks that any text becomes printable, that a printable one stays as it is, and that JSON keeps its
+// value.
+func FuzzPrintable(f *testing.F) {
+	f.Add(hostile)
+	f.Add(`"a\\u202e" b é`)
+	f.Fuzz(func(t *testing.T, s string) {
+		got := printable(s)
+		if again := printable(got); again != got || strings.ContainsFunc(got, func(c rune) bool { return !unicode.IsPrint(c) }) {
+			t.Errorf("%q, then %q", got, again)
+		}
+		var b strings.Builder
+		if err := writeJSON(&b, s); err != nil {
+			t.Fatal(err)
+		}
+		var back string
+		if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back != strings.ToValidUTF8(s, "\ufffd") && utf8.ValidString(s) {
+			t.Errorf("%q became %q: %v", s, back, err)
 		}
 	})
-}
-
-// fault: -keys-file is a device that never ends. Expected: it is refused after the greatest length of such a file.
-func TestEndlessKeysFile(t *testing.T) {
-	t.Parallel()
-	const device = "/dev/zero"
-	if _, err := os.Stat(device); err != nil {
-		t.Skip("needs ", device)
-	}
-	onceguard(t, "inspect", "-redis", "redis://127.0.0.1:1", "-namespace", "shop", "-keys-file", device, "shop:{0000}"+strings.Repeat("0", 64)).
-		want(t, exitUsage, "-keys-file: more than 1048576 bytes")
-}
-
-// fault: the URL has the numbers of a service, and with some of them go-redis panics, or sends nothing and returns no
-// error. Expected: the command has its own.
-func TestPoolOfTheURL(t *testing.T) {
-	t.Parallel()
-	mini := redistest.Mini(t)
-	s := open(t, mini.Client(t), "", func(d time.Duration) { mini.Elapse(t, d) })
-	key := s.strand("k1")
-	for _, name := range ofService {
-		for _, number := range []string{"-3", "-1", "0", "1000000000000"} {
-			s.url = "redis://" + mini.Addr() + "?" + url.Values{name: {number}}.Encode()
-			s.run("inspect", key).want(t, exitDone, "state    abandoned")
-			s.run("inspect", "-timeout", "50ms", "-redis", "redis://127.0.0.1:1?master_name=main&"+name+"="+number, key).want(t, exitFailed)
-			s.run("inspect", "-timeout", "50ms", "-redis", "redis://127.0.0.1:1?addr=127.0.0.1:2&"+name+"="+number, key).want(t, exitFailed)
-		}
-	}
 }

@@ -1,17 +1,16 @@
 package operate
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/journal"
-	"github.com/onceguard/onceguard/keyfunc"
 )
 
 func TestScan(t *testing.T) {
@@ -20,110 +19,126 @@ func TestScan(t *testing.T) {
 		s.post("settled")
 		s.works = false
 		s.post("held")
-		held := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", "held"))
-		r := s.run("scan", "-namespace", "shop", "-rate", "1000000")
-		r.want(t, exitDone, "abandoned  "+abandoned+"  ", "held       "+held+"  ", "found 1 held and 1 abandoned keys")
+		r := s.run("scan -namespace shop -rate 1000000").
+			want(exitDone, "abandoned  "+abandoned+"  ", "held       "+s.key("held")+"  ", "found 1 held and 1 abandoned keys")
 		if n := strings.Count(r.stdout, "\n"); n != 2 {
 			t.Errorf("%d lines:\n%s", n, r.stdout)
 		}
-		r = s.run("scan", "-namespace", "shop", "-json", "-rate=100000")
-		for line := range strings.Lines(r.stdout) {
-			var f facts
-			if err := json.Unmarshal([]byte(line), &f); err != nil || f.Token == "" || f.State != "held" && f.State != "abandoned" {
-				t.Errorf("%q: %v", line, err)
-			}
+		r = s.run("scan -namespace shop -json -rate 100000").want(exitDone, `"state":"held","token":"`, `"state":"abandoned","token":"`)
+		if n := strings.Count(r.stdout, "\n"); n != 2 {
+			t.Errorf("%d lines:\n%s", n, r.stdout)
 		}
-		s.run("scan", "-namespace", "other").want(t, exitDone, "found 0 held and 0 abandoned keys")
+		s.run("scan -namespace other").want(exitDone, "found 0 held and 0 abandoned keys")
+	})
+}
+
+// fault: the service's database was down, and each request has stored its 503. Expected: two commands find and free these
+// keys, and nothing else: neither another response, nor a run without an outcome, nor what has changed since.
+func TestOutage(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		s.works, s.status = true, http.StatusServiceUnavailable
+		names := []string{"down1", "down2", "changed"}
+		for _, name := range names {
+			s.post(name)
+		}
+		s.status = http.StatusCreated
+		s.post("booked")
+		unknown := s.strand("unknown")
+
+		const scan = "scan -namespace shop -rate 100000 "
+		r := s.run(scan+"-status 500-599").want(exitDone, "found 3 responses in Redis; a journal may have others\n")
+		for _, name := range names {
+			r.want(exitDone, "settled    "+s.key(name)+"  "+s.token(s.key(name))+"  status 503, completed ")
+		}
+		r.hides(s.key("booked"), unknown)
+		s.run(scan+"-status 504-599").want(exitDone, "found 0 responses")
+		s.run(scan+"-status 200-502").want(exitDone, "found 1 responses", s.key("booked"))
+
+		list := s.run(scan + "-status 503 -json").stdout
+		forget := func(list string) result {
+			env := Environment{Stdin: strings.NewReader(list)}
+			return onceguard(t, env, "forget -namespace shop -list - -redis "+s.url, "-reason", "ticket 4714")
+		}
+		for _, wrong := range []string{"settled", `{"key":"` + unknown + `"}`, `{"token":"t"}`, `{"key":"k","token":"t"}`} {
+			forget(list + wrong).want(exitUsage)
+			s.run(scan+"-status 503").want(exitDone, "found 3 responses")
+		}
+		s.change("forget", s.key("changed")).want(exitDone)
+		s.post("changed") // which is booked now
+		forget(list+s.run(scan+"-json").stdout).want(exitRefused,
+			"forgotten: it was settled; "+s.key("down1"), "forgotten: it was settled; "+s.key("down2"), "forgotten: 2 of 4\n",
+			"-list removes only what is stored", `reason="ticket 4714" key=`+s.key("down2"), "level=WARN msg=forget user=ops")
+		runs := s.runs
+		for name, again := range map[string]int{"down1": 1, "down2": 1, "changed": 0, "booked": 0, "unknown": 0} {
+			if s.post(name); s.runs != runs+again {
+				t.Errorf("%s: %d runs, want %d", name, s.runs-runs, again)
+			}
+			runs = s.runs
+		}
+		s.run("forget -namespace shop -reason r -list "+writeFile(t, `{"key":"`+s.key("new")+`","token":"t"}`)).want(exitDone, "forgotten: 0 of 1\n")
 	})
 }
 
 // A time that is damaged, beyond the years of JSON, does not end a scan or keep a key from being inspected.
 func TestDamagedTime(t *testing.T) {
-	t.Parallel()
-	redis := redistest.Mini(t)
-	key := "shop:{0000}" + strings.Repeat("0", 64)
+	s := openMini(t)
 	claim := "OGc\x01" + strings.Repeat("t", 16) + "\x00" + strings.Repeat("0", 16) + strings.Repeat("\x00", 8)
 	for _, claimed := range []string{"\x7f\xff\xff\xff\xff\xff\xff\xff", "\x80\x00\x00\x00\x00\x00\x00\x00"} {
-		if err := redis.Client(t).Set(t.Context(), key, claim+claimed, time.Hour).Err(); err != nil {
+		client := redistest.NewClient(t, strings.TrimPrefix(s.url, "redis://"))
+		if err := client.Set(t.Context(), someKey, claim+claimed, time.Hour).Err(); err != nil {
 			t.Fatal(err)
 		}
-		for _, args := range [][]string{{"inspect", key}, {"scan", "-namespace", "shop"}} {
-			r := onceguard(t, append(args, "-json", "-redis", "redis://"+redis.Addr())...)
-			r.want(t, exitDone, `"state":"held"`)
-		}
+		s.run("inspect -json "+someKey).want(exitDone, `"state":"held"`)
+		s.run("scan -json -namespace shop").want(exitDone, `"state":"held"`)
 	}
 }
 
-// silentJournal is a journal whose database does not answer.
-type silentJournal struct{ Journal }
+// rowsJournal is a journal with rows that have no outcome. Without one its database does not answer.
+type rowsJournal struct {
+	Journal
+	rows []Row
+}
 
-func (silentJournal) Namespace() string { return "shop" }
-func (silentJournal) IsIntent() bool    { return true }
-func (silentJournal) Close() error      { return nil }
+func (rowsJournal) Namespace() string { return "shop" }
+func (rowsJournal) IsIntent() bool    { return true }
+func (rowsJournal) Close() error      { return nil }
 
-func (silentJournal) Rows(ctx context.Context, _ bool) ([]Row, error) {
-	<-ctx.Done()
-	return nil, context.Cause(ctx)
+func (j rowsJournal) Rows(ctx context.Context, _ bool) ([]Row, error) {
+	if j.rows == nil {
+		<-ctx.Done()
+	}
+	return j.rows, context.Cause(ctx)
+}
+
+func (j rowsJournal) Row(context.Context, string) (Row, error) { return j.rows[0], nil }
+
+func (j rowsJournal) Look(context.Context, string) (journal.Entry, error) {
+	return journal.Entry{State: journal.Unfinished, Token: "t"}, nil
+}
+
+func (j rowsJournal) env() Environment {
+	return Environment{OpenJournal: func(context.Context, string, string) (Journal, error) { return j, nil }}
 }
 
 func TestScanOfASilentJournal(t *testing.T) {
 	t.Parallel()
-	env := Environment{OpenJournal: func(context.Context, string, string) (Journal, error) { return silentJournal{}, nil }}
-	for _, args := range [][]string{{"scan"}, {"scan", "-status", "503"}} {
-		r := onceguardWith(t, env, append(args, "-redis", "none", "-journal", "any", "-namespace", "shop", "-timeout", "10ms")...)
-		r.want(t, exitFailed, "deadline exceeded")
+	for _, line := range []string{"scan", "scan -status 503"} {
+		onceguard(t, rowsJournal{}.env(), line+" -redis none -journal any -namespace shop -timeout 10ms").want(exitFailed, "deadline exceeded")
 	}
 }
 
-// A scan is as slow as it was told to be, and ends when it is told to.
+// fault: Redis and the journal are asked for each row of a long list as fast as they answer. Expected: a scan is as slow as it
+// was told to be.
 func TestScanIsPaced(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	client := server.Client(t)
-	for i := range 100 {
-		if err := client.Set(t.Context(), string(rune('a'+i)), "", 0).Err(); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		var j rowsJournal
+		for i := range 30 {
+			j.rows = append(j.rows, Row{Key: fmt.Sprintf("shop:{0000}%064d", i), State: journal.Unfinished, Token: "t"})
 		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var stderr bytes.Buffer
-	env := Environment{Stdout: new(bytes.Buffer), Stderr: &stderr, Getenv: func(name string) string {
-		return map[string]string{"REDIS_URL": "redis://" + server.Addr()}[name]
-	}}
-	done := make(chan int)
-	go func() { done <- Run(ctx, []string{"scan", "-namespace", "shop", "-rate", "1"}, env) }()
-	select {
-	case code := <-done:
-		t.Errorf("it ended with %d: %s", code, stderr.String())
-	case <-time.After(100 * time.Millisecond): // it would take 100 s
-	}
-	cancel()
-	if code := <-done; code != exitFailed || !strings.Contains(stderr.String(), "canceled") {
-		t.Errorf("%d, %s", code, stderr.String())
-	}
-}
-
-// rowsJournal is a journal with rows that have no outcome.
-type rowsJournal struct {
-	silentJournal
-	rows []Row
-}
-
-func (j rowsJournal) Rows(context.Context, bool) ([]Row, error) { return j.rows, nil }
-
-// fault: Redis is asked for each row of a long list as fast as it answers. Expected: the rows count for -rate.
-func TestScanOfRowsIsPaced(t *testing.T) {
-	t.Parallel()
-	mini := redistest.Mini(t)
-	var rows []Row
-	for i := range 30 {
-		rows = append(rows, Row{Key: fmt.Sprintf("shop:{0000}%064d", i), State: journal.Unfinished, Token: "t"})
-	}
-	env := Environment{OpenJournal: func(context.Context, string, string) (Journal, error) { return rowsJournal{rows: rows}, nil }}
-	start := time.Now()
-	r := onceguardWith(t, env, "scan", "-redis", "redis://"+mini.Addr(), "-journal", "any", "-namespace", "shop", "-rate", "100")
-	r.want(t, exitDone, "found 0 held and 30 abandoned keys")
-	if took := time.Since(start); took < 300*time.Millisecond { // three steps of ten, a tenth of a second each
-		t.Errorf("30 rows at 100 a second take %v", took)
-	}
+		start := time.Now()
+		onceguard(t, j.env(), "scan -redis none -journal any -namespace shop -rate 10").want(exitDone, "found 0 held and 30 abandoned keys")
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("30 rows at 10 a second take %v", took)
+		}
+	})
 }

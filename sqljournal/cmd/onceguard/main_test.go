@@ -34,6 +34,8 @@ const (
 	refused = 4
 )
 
+const someToken = "01234567-89ab-4def-8123-456789abcdef"
+
 // shop is a protected handler with an intent journal. Its keys are in the namespace "shop".
 type shop struct {
 	t       *testing.T
@@ -98,9 +100,8 @@ func (s *shop) strand(key string) string {
 	s.post(key)
 	s.works = true
 	s.redis.FastForward(time.Minute)
-	storageKey := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", key))
-	s.exec(`update onceguard_journal set until = began_at where onceguard_journal.key = '` + storageKey + `'`)
-	return storageKey
+	s.exec(`update onceguard_journal set until = began_at where onceguard_journal.key = '` + s.key(key) + `'`)
+	return s.key(key)
 }
 
 func (s *shop) exec(statement string) {
@@ -122,16 +123,23 @@ type result struct {
 	stdout, stderr string
 }
 
-// run runs a command on the shop's Redis and journal.
-func (s *shop) run(args ...string) result {
+// run runs a command on the shop's Redis and journal. The words of line are separated by blanks.
+func (s *shop) run(line string) result {
 	s.t.Helper()
-	return onceguard(s.t, map[string]string{"REDIS_URL": "redis://" + s.redis.Addr(), "JOURNAL_URL": s.url}, args...)
+	return onceguard(s.t, "redis://"+s.redis.Addr(), s.url, line)
 }
 
-func onceguard(t *testing.T, env map[string]string, args ...string) result {
+// change runs a command that changes the key, with its token.
+func (s *shop) change(line, key string) result {
+	s.t.Helper()
+	return s.run(line + " -reason r " + key + " -token " + s.token(key))
+}
+
+func onceguard(t *testing.T, redisURL, journalURL, line string) result {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	code := operate.Run(t.Context(), args, operate.Environment{
+	env := map[string]string{"REDIS_URL": redisURL, "JOURNAL_URL": journalURL}
+	code := operate.Run(t.Context(), strings.Fields(line), operate.Environment{
 		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, User: "ops", OpenJournal: openJournal,
 		Getenv: func(name string) string { return env[name] },
 	})
@@ -139,7 +147,7 @@ func onceguard(t *testing.T, env map[string]string, args ...string) result {
 }
 
 // want checks the exit code, and that the output has each of the texts.
-func (r result) want(code int, texts ...string) {
+func (r result) want(code int, texts ...string) result {
 	r.t.Helper()
 	for _, text := range texts {
 		if !strings.Contains(r.stdout+r.stderr, text) {
@@ -149,11 +157,20 @@ func (r result) want(code int, texts ...string) {
 	if r.code != code {
 		r.t.Errorf("exit code %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.stdout, r.stderr)
 	}
+	return r
+}
+
+// hides checks that the output does not have the text.
+func (r result) hides(text string) {
+	r.t.Helper()
+	if strings.Contains(r.stdout+r.stderr, text) {
+		r.t.Errorf("%q in\nstdout: %s\nstderr: %s", text, r.stdout, r.stderr)
+	}
 }
 
 func (s *shop) token(key string) string {
 	s.t.Helper()
-	r := s.run("inspect", "-json", key)
+	r := s.run("inspect -json " + key)
 	var facts struct{ Token string }
 	if err := json.Unmarshal([]byte(r.stdout), &facts); err != nil {
 		s.t.Fatalf("%v: %+v", err, r)
@@ -161,106 +178,93 @@ func (s *shop) token(key string) string {
 	return facts.Token
 }
 
+// wantPost sends a payment, and checks the status and how often the handler has run.
+func (s *shop) wantPost(key string, status, runs int) {
+	s.t.Helper()
+	if w := s.post(key); w.Code != status || s.runs != runs {
+		s.t.Errorf("%d %s, want %d, %d runs, want %d", w.Code, w.Body, status, s.runs, runs)
+	}
+}
+
+func (s *shop) key(key string) string {
+	return s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", key))
+}
+
 // fault: a process dies after the charge, and its claim expires. Expected: the row shows, a retry does not run, and an
 // operator settles it.
 func TestARunThatOnlyTheJournalKnows(t *testing.T) {
 	each(t, func(t *testing.T, s *shop) {
 		key := s.strand("k1")
-		s.run("inspect", key).want(done, "state    abandoned: a request ended without an outcome; retries get 409 outcome-unknown",
+		s.run("inspect "+key).want(done, "state    abandoned: a request ended without an outcome; retries get 409 outcome-unknown",
 			"redis    free", "journal  unfinished: its limit was ", "began    20", `note     order 7\u001b[2J`)
-		s.run("inspect", "-namespace=shop", "-user=ann", "-path=/payments", "-key=k1", "-json").
-			want(done, `"state":"abandoned"`, `"redis":"free","journal":{"state":"unfinished","began_at":"20`)
-		s.run("scan", "-namespace", "shop").want(done, "abandoned  "+key, "found 0 held and 1 abandoned keys, and 0 that are done")
-		if w := s.post("k1"); w.Code != http.StatusConflict || s.runs != 1 {
-			t.Fatalf("%d %s, %d runs", w.Code, w.Body, s.runs)
-		}
+		s.run("inspect -namespace=shop -user=ann -path=/payments -key=k1 -json").
+			want(done, `"state":"abandoned"`, `"redis":"free"`, `"state":"unfinished"`, `"began_at":"20`)
+		s.run("scan -namespace shop").want(done, "abandoned  "+key, "found 0 held and 1 abandoned keys, and 0 that are done")
+		s.wantPost("k1", http.StatusConflict, 1)
 		token := s.token(key)
-		s.run("resolve", "-token", "01234567-89ab-4def-8123-456789abcdef", "-reason", "r", "-status", "202", key).want(refused)
+		s.run("resolve -status 202 -reason r -token " + someToken + " " + key).want(refused)
 		s.redis.FastForward(time.Minute) // the claim of the retry
-		s.run("resolve", "-token", token, "-reason", "ticket 7: booked", "-status", "202", key).
+		s.run("resolve -status 202 -reason booked -token "+token+" "+key).
 			want(done, "resolved: it was abandoned; every retry gets 202 for 24h0m0s", "msg=resolve", "before=abandoned")
-		s.run("inspect", key).want(done, "state    settled: retries get the stored response", "run      of an HTTP request", "stored   status 202", "journal  done; ends in 2")
-		if w := s.post("k1"); w.Code != http.StatusAccepted || s.runs != 1 {
-			t.Errorf("%d %s, %d runs", w.Code, w.Body, s.runs)
-		}
-		s.run("scan", "-namespace", "shop").want(done, "found 0 held and 0 abandoned keys")
+		s.run("inspect "+key).want(done, "state    settled: retries get the stored response", "run      of an HTTP request", "stored   status 202", "journal  done; ends in 2")
+		s.wantPost("k1", http.StatusAccepted, 1)
+		s.run("scan -namespace shop").want(done, "found 0 held and 0 abandoned keys")
 
 		key = s.strand("k2")
-		s.run("resolve", "-token", s.token(key), "-reason", "not booked", "-nothing-happened", key).
-			want(done, "freed: it was abandoned; the next try runs\n")
-		s.run("inspect", key).want(free, "state    free: neither Redis nor the journal has such a key")
-		if w := s.post("k2"); w.Code != http.StatusCreated || s.runs != 3 {
-			t.Errorf("%d %s, %d runs", w.Code, w.Body, s.runs)
-		}
+		s.change("resolve -nothing-happened", key).want(done, "freed: it was abandoned; the next try runs\n")
+		s.run("inspect "+key).want(free, "state    free: neither Redis nor the journal has such a key")
+		s.wantPost("k2", http.StatusCreated, 3)
 	})
 }
 
-// fault: each request has stored its failure, and Redis has lost some of these. Expected: the scan lists each once, with the
-// token of both, and forget removes them from both.
-func TestOutage(t *testing.T) {
+// A response is in both, and a token names both. fault: Redis has lost some. Expected: the scan lists each once, and forget
+// removes them from both.
+func TestResponses(t *testing.T) {
 	each(t, func(t *testing.T, s *shop) {
 		s.works = true
 		s.post("lost")
 		s.redis.FlushAll()
 		s.post("both")
-		r := s.run("scan", "-namespace", "shop", "-status", "201", "-json")
-		r.want(done, "found 2 responses\n", `"redis":"free"`, `"redis":"settled"`, `"token":"value-`, `"token":"done-`)
-		s.run("scan", "-namespace", "shop", "-status", "500-599").want(done, "found 0 responses\n")
-		s.run("scan", "-namespace", "other", "-status", "201").want(done, "found 0 responses\n")
-		list := filepath.Join(t.TempDir(), "list")
-		if err := os.WriteFile(list, []byte(r.stdout), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.run("forget", "-namespace", "shop", "-reason", "r", "-list", list).want(done, "forgotten: 2 of 2\n")
-		for _, key := range []string{"lost", "both"} {
-			s.post(key)
-		}
-		if s.runs != 4 {
-			t.Errorf("%d runs", s.runs)
-		}
-	})
-}
-
-// A response is in both, and a token names both.
-func TestForgetAResponse(t *testing.T) {
-	each(t, func(t *testing.T, s *shop) {
-		s.works = true
-		s.post("k1")
-		key := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", "k1"))
+		key := s.key("both")
 		token := s.token(key)
 		ofRedis, ofRow, _ := strings.Cut(token, "+")
 		if !strings.HasPrefix(ofRedis, "value-") || !strings.HasPrefix(ofRow, "done-") {
 			t.Fatalf("token %q", token)
 		}
-		for _, wrong := range []string{ofRedis, ofRow, "value-01234567-89ab-4def-8123-456789abcdef+" + ofRow, ofRedis + "+done-01234567-89ab-4def-8123-456789abcdef"} {
-			s.run("forget", "-token", wrong, "-reason", "r", key).want(refused)
-			s.run("inspect", key).want(done, "redis    settled", "journal  done")
+		for _, wrong := range []string{ofRedis, ofRow, "value-" + someToken + "+" + ofRow, ofRedis + "+done-" + someToken} {
+			s.run("forget -reason r -token " + wrong + " " + key).want(refused)
+			s.run("inspect "+key).want(done, "redis    settled", "journal  done")
 		}
-		s.run("forget", "-token", token, "-reason", "wrong amount", key).want(done, "forgotten: it was settled; the next try runs\n")
-		if s.post("k1"); s.runs != 2 {
-			t.Errorf("%d runs", s.runs)
+		s.change("forget", key).want(done, "forgotten: it was settled; the next try runs\n")
+		s.wantPost("both", http.StatusCreated, 3)
+
+		r := s.run("scan -namespace shop -status 201 -json").
+			want(done, "found 2 responses\n", `"redis":"free"`, `"redis":"settled"`, `"token":"value-`, `"token":"done-`)
+		s.run("scan -namespace shop -status 500-599").want(done, "found 0 responses\n")
+		s.run("scan -namespace other -status 201").want(done, "found 0 responses\n")
+		list := filepath.Join(t.TempDir(), "list")
+		if err := os.WriteFile(list, []byte(r.stdout), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		s.redis.FlushAll()
-		s.run("inspect", key).want(done, "settled", "stored   status 201", "redis    free")
-		s.run("forget", "-token", s.token(key), "-reason", "r", key).want(done, "forgotten")
-		s.run("inspect", key).want(free)
+		s.run("forget -namespace shop -reason r -list "+list).want(done, "forgotten: 2 of 2\n")
+		s.wantPost("lost", http.StatusCreated, 4)
+		s.wantPost("both", http.StatusCreated, 5)
 	})
 }
 
 func TestALiveRun(t *testing.T) {
 	each(t, func(t *testing.T, s *shop) {
 		s.post("k1") // without an outcome, within its limit
-		key := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", "k1"))
-		s.run("inspect", key).want(done, "state    held", "redis    held", "journal  running, ", " until its limit")
-		token := s.token(key)
-		s.run("resolve", "-token", token, "-reason", "r", "-nothing-happened", key).want(refused, "has not run out")
-		s.run("forget", "-token", token, "-reason", "r", key).want(refused, "has not run out")
+		key := s.key("k1")
+		s.run("inspect "+key).want(done, "state    held", "redis    held", "journal  running, ", " until its limit")
+		s.change("resolve -nothing-happened", key).want(refused, "has not run out")
+		s.change("forget", key).want(refused, "has not run out")
 		s.redis.FlushAll()
-		s.run("inspect", key).want(done, "state    held: a request runs, or its process died before its limit", "redis    free")
-		s.run("forget", "-token", token, "-reason", "r", key).want(refused, "has not run out")
-		s.run("scan", "-namespace", "shop").want(done, "held       "+key, "found 1 held and 0 abandoned keys")
-		s.run("forget", "-token", token, "-reason", "r", "-even-if-live", key).want(done, "forgotten: it was held")
-		s.run("inspect", key).want(free)
+		s.run("inspect "+key).want(done, "state    held: a request runs, or its process died before its limit", "redis    free")
+		s.change("forget", key).want(refused, "has not run out")
+		s.run("scan -namespace shop").want(done, "held       "+key, "found 1 held and 0 abandoned keys")
+		s.change("forget -even-if-live", key).want(done, "forgotten: it was held")
+		s.run("inspect " + key).want(free)
 	})
 }
 
@@ -282,23 +286,18 @@ func TestSweptRows(t *testing.T) {
 		if n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
-		s.run("inspect", left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    once\n")
-		s.run("inspect", answered).want(done, "state    settled: a request has ended, and its result was not kept; retries get 409 response-not-stored",
+		s.run("inspect "+left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    once\n")
+		s.run("inspect "+answered).want(done, "state    settled: a request has ended, and its result was not kept; retries get 409 response-not-stored",
 			"journal  done, without a response")
-		s.run("scan", "-namespace", "shop", "-json").want(done, `"state":"abandoned"`, `"journal":{"state":"done"`, "and 1 that are done without")
-		s.run("scan", "-namespace", "shop", "-json").want(done, `"note":"order 7\u001b[2J"`)
+		s.run("scan -namespace shop -json").want(done, `"state":"abandoned"`, `"journal":{"attempts":1`, `"state":"done"`, `"note":"order 7\u001b[2J"`, "and 1 that are done without")
 		s.exec(`update onceguard_journal set until = began_at, attempts = 2 where onceguard_journal.key = '` + left + `'`)
-		s.run("inspect", left).want(done, "journal  unfinished: the time of its sweep ended ", "swept    2 times\n")
-		if w := s.post("done"); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "response-not-stored") {
-			t.Errorf("%d %s", w.Code, w.Body)
-		}
-		s.run("resolve", "-token", s.token(answered), "-reason", "r", "-nothing-happened", answered).want(refused, "the run has its outcome, and Resolve replaces none: the journal has it")
+		s.run("inspect "+left).want(done, "journal  unfinished: the time of its sweep ended ", "swept    2 times\n")
+		s.wantPost("done", http.StatusConflict, 2)
+		s.change("resolve -nothing-happened", answered).want(refused, "the run has its outcome, and Resolve replaces none: the journal has it")
 		s.redis.FastForward(time.Minute) // the claim of the retry
 		for name, key := range map[string]string{"left": left, "done": answered} {
-			s.run("resolve", "-token", s.token(key), "-reason", "booked", "-status", "202", key).want(done, "resolved: it was ")
-			if w := s.post(name); w.Code != http.StatusAccepted || s.runs != 2 {
-				t.Errorf("%s: %d %s, %d runs", name, w.Code, w.Body, s.runs)
-			}
+			s.change("resolve -status 202", key).want(done, "resolved: it was ")
+			s.wantPost(name, http.StatusAccepted, 2)
 		}
 	})
 }
@@ -307,47 +306,97 @@ func TestSweptRows(t *testing.T) {
 // could release it. The row is of another run. Expected: what is freed is free in both.
 func TestAClaimBesideARow(t *testing.T) {
 	each(t, func(t *testing.T, s *shop) {
-		key := s.locker.StorageKey(keyfunc.StandardKey("ann", "POST", "/payments", "k1"))
+		key, column := s.key("k1"), "key"
 		claim, err := s.locker.Claim(t.Context(), keyfunc.StandardKey("ann", "POST", "/payments", "k1"), nil, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
 		claim.Lease.Abandon()
-		s.redis.FastForward(time.Minute)
-		s.strandOther(key)
-		r := s.run("inspect", key)
-		r.want(done, "state    abandoned", "token    "+claim.Lease.Token()+"+", "redis    abandoned", "journal  unfinished")
-		s.run("resolve", "-token", s.token(key), "-reason", "not booked", "-nothing-happened", key).want(done, "freed: it was abandoned")
-		s.run("inspect", key).want(free)
+		if strings.HasPrefix(s.url, "mysql:") {
+			column = "`key`" // a reserved word
+		}
+		s.exec("update onceguard_journal set " + column + " = '" + key + "' where " + column + " = '" + s.strand("other") + "'")
+		s.run("inspect "+key).want(done, "state    abandoned", "token    "+claim.Lease.Token()+"+", "redis    abandoned", "journal  unfinished")
+		s.change("resolve -nothing-happened", key).want(done, "freed: it was abandoned")
+		s.run("inspect " + key).want(free)
 	})
 }
 
-// strandOther puts the row of another run without an outcome under the key.
-func (s *shop) strandOther(key string) {
-	other := s.strand("other")
-	column := "key"
-	if strings.HasPrefix(s.url, "mysql:") {
-		column = "`key`" // a reserved word
+// A service without Redis: each command works on the rows.
+func TestNoRedis(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		key := s.strand("k1")
+		s.run("inspect -redis none "+key).want(done, "state    abandoned: ", "redis    none", "journal  unfinished").hides("in Redis")
+		s.run("scan -redis none -namespace shop").want(done, "abandoned  "+key, "found 0 held and 1 abandoned")
+		s.change("resolve -redis none -status 202", key).want(done, "resolved")
+		s.wantPost("k1", http.StatusAccepted, 1)
+		s.redis.FlushAll()
+		s.change("forget -redis none", key).want(done, "forgotten")
+		s.run("inspect -redis none "+key).want(free, "state    free: the journal has no such key: it may be mistyped. The next try with it runs\n")
+		s.run("forget -redis none -reason r -token t "+key).want(free, "nothing was changed")
+	})
+}
+
+// fault: Redis does not answer, from the beginning or later. Expected: inspect says what the journal has and that Redis was
+// not asked, never that the key is free; the others change nothing.
+func TestRedisIsDown(t *testing.T) {
+	each(t, func(t *testing.T, s *shop) {
+		key, other := s.strand("k1"), s.key("other")
+		token := s.token(key)
+		for what, redisURL := range map[string]string{"refused": "redis://127.0.0.1:1", "loading": "redis://" + s.redis.Addr()} {
+			s.redis.SetError("LOADING Redis is loading the dataset in memory")
+			run := func(line string) result { return onceguard(t, redisURL, s.url, line) }
+			run("inspect "+key).want(failed, "state    abandoned: ", "redis    unknown", "journal  unfinished", "onceguard: only the journal was asked: ")
+			run("inspect -json "+key).want(failed, `"state":"abandoned"`, `"redis":"unknown"`)
+			run("inspect "+other).want(failed, "runs, unless Redis has its outcome")
+			run("scan -namespace shop").want(failed)
+			run("resolve -status 202 -reason r -token " + token + " " + key).want(failed)
+			run("forget -reason r -token " + someToken + " " + other).want(failed)
+			s.redis.SetError("")
+			s.wantPost("k1", http.StatusConflict, 1)
+			s.redis.FastForward(time.Minute)
+			r := onceguard(t, redisURL, "postgres://127.0.0.1:1/db", "inspect "+key).want(failed, "sqljournal: inspect: ")
+			if strings.Contains(r.stderr, "onceguard: redis: ") != (what == "refused") || strings.Count(r.stderr, "sqljournal: ") != 1 {
+				t.Errorf("Redis %s: %s", what, r.stderr)
+			}
+		}
+		s.change("resolve -redis none -status 202", key).want(done, "resolved")
+		s.wantPost("k1", http.StatusAccepted, 1)
+	})
+}
+
+// fault: the journal's database, or Redis, does not answer while an operator asks for a lock, of which no journal has a row.
+// Expected: the command needs Redis alone, and never says that a lock is free which it could not see.
+func TestLockBesideAJournal(t *testing.T) {
+	t.Parallel()
+	server := miniredis.RunT(t)
+	for _, state := range []string{"free", "held"} {
+		r := onceguard(t, "redis://"+server.Addr(), "postgres://127.0.0.1:1/db", "inspect -namespace shop -lock nightly")
+		r.want(map[string]int{"free": free, "held": done}[state], "state    "+state+": ").hides("journal")
+		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+		defer client.Close()
+		locker := lock.New(client, "shop")
+		defer locker.Close(context.Background())
+		if _, ok, err := locker.TryAcquire(t.Context(), "nightly"); ok != (state == "free") || err != nil {
+			t.Fatal(ok, err)
+		}
 	}
-	s.exec("update onceguard_journal set " + column + " = '" + key + "' where " + column + " = '" + other + "'")
+	onceguard(t, "redis://127.0.0.1:1", "postgres://127.0.0.1:1/db", "inspect -namespace shop -lock nightly").want(failed).hides("free")
+	onceguard(t, "none", "postgres://127.0.0.1:1/db", "inspect -namespace shop -lock nightly").want(usage, "-lock: a lock is in Redis, and -redis is none")
 }
 
 func TestWrongURL(t *testing.T) {
 	t.Parallel()
 	server := miniredis.RunT(t)
-	env := map[string]string{"REDIS_URL": "redis://" + server.Addr()}
-	key := "shop:{290c}a43065beb94174f18c2774127949e802b5db609eaa504db86bcae1f38564c511"
-	onceguard(t, env, "inspect", key).want(usage, "-journal is missing, and JOURNAL_URL is not set")
+	const key = "shop:{290c}a43065beb94174f18c2774127949e802b5db609eaa504db86bcae1f38564c511"
+	inspect := func(url string) result { return onceguard(t, "redis://"+server.Addr(), url, "inspect "+key) }
+	inspect("").want(usage, "-journal is missing, and JOURNAL_URL is not set")
 	for _, url := range []string{
 		"secret", "oracle://a:secret@b/c", "mysql://a:secret@b", "mysql://a:12#secret@b/c", "mysql://a:secret@b/c?tls=secret", "mysql:///secret",
 		"sqlite:", "postgres://a:secret@host:port/db", "postgres://ops:12#secret@host/db",
 		"postgres://ops:12/secret@host:x/db", "postgres://host:1/db?sslmode=secret",
 	} {
-		r := onceguard(t, env, "inspect", "-journal", url, key)
-		r.want(usage, "want postgres://")
-		if strings.Contains(r.stdout+r.stderr, "secret") {
-			t.Errorf("%s: a part of it is printed: %+v", url, r)
-		}
+		inspect(url).want(usage, "want postgres://").hides("secret")
 	}
 	for url, want := range map[string]string{
 		"sqlite:" + t.TempDir() + "/missing.db":                    "unable to open database file",
@@ -355,10 +404,6 @@ func TestWrongURL(t *testing.T) {
 		"mysql://ops:secret@127.0.0.1:1/db":                        "connection refused",
 		"postgres://ops:secret@127.0.0.1:1/db?sslmode=verify-full": "connection refused",
 	} {
-		r := onceguard(t, env, "inspect", "-journal", url, key)
-		r.want(failed, want)
-		if strings.Contains(r.stdout+r.stderr, "secret") {
-			t.Errorf("%s: the password is printed: %+v", url, r)
-		}
+		inspect(url).want(failed, want).hides("secret")
 	}
 }
