@@ -16,7 +16,6 @@ import (
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
 )
 
 // options has the values of the command line.
@@ -24,13 +23,13 @@ type options struct {
 	check.Config
 
 	list, strict, atMostOnce, json, insecure, mayTest, verbose bool
-	only, skip                                                 []string
-	expected                                                   []string // the known failures
-	junit, markdown                                            string
-	later                                                      []func() error // see parseLater
-	profile                                                    profile
-	timeout                                                    time.Duration
-	parallel                                                   int
+
+	only, skip      []string
+	expected        []string // the known failures
+	junit, markdown string
+	profile         profile
+	timeout         time.Duration
+	parallel        int
 }
 
 const usage = `usage: oncecheck [flags] URL
@@ -45,105 +44,123 @@ The manual: https://pkg.go.dev/github.com/onceguard/onceguard/cmd/oncecheck
 
 `
 
+// texts are the flags whose values are parsed when all are there: package flag shows the values that it cannot parse.
+var texts = map[string]string{
+	"X":          "`method` of the request (default POST)",
+	"H":          "`header` of the request, 'Name: value'; repeatable",
+	"H2":         "`header` of a second user, in place of -H of that name; repeatable",
+	"d":          "`body` of the request, or @FILE; may contain {{n}}, {{uuid}}, {{key}}",
+	"other-d":    "`body` of another request (default: -d with another {{n}})",
+	"bad-d":      "`body` that the server refuses (default: JSON that is cut)",
+	"key-header": "`name` of the key's header (default Idempotency-Key)",
+	"key":        "`format` of the key there, with {{key}} (default: in quotes or, if refused, without)",
+	"slow":       "`query` that makes the server take about a second; repeatable",
+	"fail":       "`query` that makes the server fail; repeatable",
+	"sample":     "`query` whose response is of another kind; repeatable",
+	"effects":    "`command` or URL that counts what happened: a number or a JSON array",
+	"also":       "`URL` of a second instance of the service",
+	"other-url":  "`URL` of another route that takes the same request",
+	"restart":    "`command` that kills the server and starts it again",
+	"store-down": "`command` that stops the server's store of keys",
+	"store-up":   "`command` that starts it again",
+	"only":       "`ids` of the checks to run, with commas; an id may end in *",
+	"skip":       "`ids` of the checks to leave out",
+	"expect":     "`file` of known failures, one id a line",
+	"profile":    "`name` of an API whose rules apply: acp, ucp, stripe",
+	"status":     "`kind=status,...` of refusals: missing, invalid, reused, in-flight; repeatable",
+	"junit":      "also write JUnit's XML to `file`",
+	"markdown":   "also append Markdown to `file`",
+}
+
 // parse parses the command line. If it asks for help, that goes to w.
 func parse(args []string, w io.Writer) (*options, error) {
-	o := &options{profile: draft07}
+	o, g := new(options), &given{texts: map[string][]string{}}
 	set := flag.NewFlagSet("oncecheck", flag.ContinueOnError)
 	set.SetOutput(io.Discard) // run prints the error
 	set.Usage = func() {}
-	o.requestFlags(set)
-	o.serverFlags(set)
-	o.runFlags(set)
-	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
-		fmt.Fprint(w, usage)
-		set.SetOutput(w)
-		set.PrintDefaults()
-		return nil, err
-	} else if err != nil {
-		return nil, fmt.Errorf("%w (oncecheck -h explains the flags)", err)
+	for name, usage := range texts {
+		set.Func(name, usage, func(s string) error {
+			g.texts[name] = append(g.texts[name], s)
+			return nil
+		})
 	}
-	if o.list {
-		return o, nil
-	}
-	if set.NArg() != 1 {
-		return nil, errors.New("want one URL behind the flags, that of a request which creates something (oncecheck -h shows an example)")
-	}
-	return o, o.complete(set.Arg(0))
-}
-
-func (o *options) requestFlags(set *flag.FlagSet) {
-	set.StringVar(&o.Method, "X", "POST", "`method` of the request")
-	set.Func("H", "`header` of the request, 'Name: value'; repeatable", o.headerFlag("-H", &o.Header))
-	set.Func("H2", "`header` of a second user, in place of -H of that name; repeatable", o.headerFlag("-H2", &o.User2))
-	set.Func("d", "`body` of the request, or @FILE; may contain {{n}}, {{uuid}}, {{key}}", bodyFlag(&o.Body))
-	set.Func("other-d", "`body` of another request (default: -d with another {{n}})", bodyFlag(&o.OtherBody))
-	set.Func("bad-d", "`body` that the server refuses (default: JSON that is cut)", bodyFlag(&o.BadBody))
-	set.StringVar(&o.KeyHeader, "key-header", "Idempotency-Key", "`name` of the key's header")
-	set.StringVar(&o.KeyFormat, "key", "", "`format` of the key in its header, with {{key}} (default: in quotes or, if that is refused, without)")
-	set.Func("slow", "`query` that makes the server take about a second; repeatable, such as before and after the effect", queryFlag(&o.Slow))
-	set.Func("fail", "`query` that makes the server fail; repeatable, such as before and after the effect", queryFlag(&o.Fail))
-	set.Func("sample", "`query` whose response is of another kind; repeatable", queryFlag(&o.Samples))
-}
-
-func (o *options) serverFlags(set *flag.FlagSet) {
-	set.Func("effects", "`command` or URL that counts what happened: a number or a JSON array", o.effectsFlag)
-	set.Func("also", "`URL` of a second instance of the service", o.urlFlag(&o.Also))
-	set.Func("other-url", "`URL` of another route that takes the same request", o.urlFlag(&o.OtherURL))
-	set.StringVar((*string)(&o.Restart), "restart", "", "`command` that kills the server and starts it again")
-	set.StringVar((*string)(&o.StoreDown), "store-down", "", "`command` that stops the server's store of keys")
-	set.StringVar((*string)(&o.StoreUp), "store-up", "", "`command` that starts it again")
 	set.BoolVar(&o.insecure, "insecure", false, "do not verify the server's certificate")
 	set.BoolVar(&o.mayTest, "i-may-test-this", false, "ask a host on the public internet: you are allowed to")
-}
-
-func (o *options) runFlags(set *flag.FlagSet) {
 	set.BoolVar(&o.list, "list", false, "list the checks and exit")
-	set.Func("only", "`ids` of the checks to run, with commas; an id may end in *", listFlag(&o.only))
-	set.Func("skip", "`ids` of the checks to leave out", listFlag(&o.skip))
-	set.Func("expect", "`file` of known failures, one id a line", o.expectFlag)
 	set.BoolVar(&o.strict, "strict", false, "failures of a SHOULD count")
-	set.BoolVar(&o.atMostOnce, "at-most-once", false, "the server promises that nothing runs twice even after a crash")
-	set.Func("profile", "`name` of an API whose rules apply in place of the draft's: acp, ucp, stripe", o.profileFlag)
-	set.Func("status", "`kind=status,...` of refusals: missing, invalid, reused, in-flight; repeatable", o.statusFlag)
+	set.BoolVar(&o.atMostOnce, "at-most-once", false, "nothing may run twice even after a crash")
+	set.BoolVar(&o.verbose, "verbose", false, "tell every failure in full")
+	set.BoolVar(&o.json, "json", false, "print JSON instead of the table")
 	set.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` for one response")
 	set.DurationVar(&o.Patience, "patience", time.Minute, "`time` for which a request is repeated until it is answered")
 	set.IntVar(&o.parallel, "parallel", 50, "requests at a time")
 	set.Uint64Var(&o.Seed, "seed", rand.Uint64N(1_000_000), "`number` that decides the order of load/shuffled")
-	set.BoolVar(&o.verbose, "verbose", false, "tell every failure in full")
-	set.BoolVar(&o.json, "json", false, "print JSON instead of the table")
-	set.StringVar(&o.junit, "junit", "", "also write JUnit's XML to `file`")
-	set.StringVar(&o.markdown, "markdown", "", "also append Markdown to `file`")
+	err := set.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(w, usage)
+		set.SetOutput(w)
+		set.PrintDefaults()
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w (oncecheck -h explains the flags)", err)
+	case o.list:
+		return o, nil
+	case set.NArg() != 1:
+		return nil, errors.New("want one URL behind the flags, that of a request which creates something")
+	}
+	g.texts[""] = set.Args()
+	o.take(g)
+	return o, cmp.Or(g.err, o.check())
 }
 
-// complete checks the values, and takes those that no flag has from the profile.
-func (o *options) complete(target string) error {
-	o.profile.apply(&o.Config)
-	_ = o.urlFlag(&o.URL)(target)
-	for _, parse := range o.later {
-		if err := parse(); err != nil {
-			return err
-		}
+// given has the values of flags, and what is wrong with the first that is.
+type given struct {
+	texts map[string][]string
+	err   error
+}
+
+// take takes the values.
+func (o *options) take(g *given) {
+	o.profile = g.profile()
+	o.Statuses = g.statuses(o.profile)
+	o.Header, o.User2 = g.headers("H"), g.headers("H2")
+	o.URL, o.Also, o.OtherURL = g.url(""), g.url("also"), g.url("other-url")
+	if effects := g.last("effects"); strings.HasPrefix(effects, "http://") || strings.HasPrefix(effects, "https://") {
+		o.EffectsURL = g.url("effects")
+	} else {
+		o.Effects = check.Command(effects)
 	}
-	templates := []string{target, o.Body, o.OtherBody, o.BadBody, o.KeyFormat}
-	for _, f := range slices.Concat(o.Header, o.User2) {
-		templates = append(templates, f.Value)
+	o.Method, o.KeyHeader = cmp.Or(g.last("X"), "POST"), cmp.Or(g.last("key-header"), "Idempotency-Key")
+	o.KeyFormat = cmp.Or(g.last("key"), o.profile.key)
+	o.Body, o.OtherBody, o.BadBody = g.body("d"), g.body("other-d"), g.body("bad-d")
+	o.Slow, o.Fail, o.Samples = g.queries("slow"), g.queries("fail"), g.queries("sample")
+	o.Restart = check.Command(g.last("restart"))
+	o.StoreDown, o.StoreUp = check.Command(g.last("store-down")), check.Command(g.last("store-up"))
+	o.only, o.skip = g.list("only"), g.list("skip")
+	o.junit, o.markdown = g.last("junit"), g.last("markdown")
+	if file := g.last("expect"); file != "" {
+		known, err := parseExpected(g.file(file))
+		o.expected = known
+		g.failIf(err)
 	}
-	for _, template := range templates {
-		if err := ask.CheckTemplate(template); err != nil {
-			return err
-		}
+	for _, template := range slices.Concat(g.texts[""], g.texts["H"], g.texts["H2"], []string{o.Body, o.OtherBody, o.BadBody, o.KeyFormat}) {
+		g.failIf(ask.CheckTemplate(template))
 	}
+}
+
+// check returns what does not fit together.
+func (o *options) check() error {
+	isOther := func(f ask.Field) bool { return !slices.Equal(values(o.User2, f), values(o.Header, f)) }
 	switch {
 	case o.KeyFormat != "" && !strings.Contains(o.KeyFormat, "{{key}}"):
 		return errors.New("-key must contain {{key}}")
-	case o.StoreDown.Given() != o.StoreUp.Given():
+	case (o.StoreDown == "") != (o.StoreUp == ""):
 		return errors.New("-store-down and -store-up belong together")
-	case len(o.User2) > 0 && !slices.ContainsFunc(o.User2, func(f ask.Field) bool { return !slices.Equal(values(o.User2, f), values(o.Header, f)) }):
+	case o.User2 != nil && !slices.ContainsFunc(o.User2, isOther):
 		return errors.New("-H2 says what -H says: give what is another user's")
-	case o.parallel < 1:
-		return errors.New("-parallel must be at least 1")
-	case o.timeout <= 0 || o.Patience <= 0:
-		return errors.New("-timeout and -patience must be above 0")
+	case o.parallel < 1 || o.timeout <= 0 || o.Patience <= 0:
+		return errors.New("-parallel, -timeout and -patience must be above 0")
 	}
 	return nil
 }
@@ -156,6 +173,24 @@ func values(fields []ask.Field, f ask.Field) (all []string) {
 		}
 	}
 	return all
+}
+
+// failIf remembers the first error.
+func (g *given) failIf(err error) { g.err = cmp.Or(g.err, err) }
+
+// last returns the last value, or nothing.
+func (g *given) last(flag string) string {
+	all := g.texts[flag]
+	return strings.Join(all[max(0, len(all)-1):], "")
+}
+
+func (g *given) url(flag string) *url.URL {
+	if len(g.texts[flag]) == 0 {
+		return nil
+	}
+	u, err := parseURL(g.last(flag))
+	g.failIf(err)
+	return u
 }
 
 // parseURL parses a URL. Without a scheme it is that of a server that speaks plain HTTP, as for curl.
@@ -179,94 +214,64 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// parseLater has a value parsed when all flags are there: package flag shows the values that it cannot parse.
-func (o *options) parseLater(parse func(string) error) func(string) error {
-	return func(s string) error {
-		o.later = append(o.later, func() error { return parse(s) })
-		return nil
-	}
-}
-
-func (o *options) urlFlag(into **url.URL) func(string) error {
-	return o.parseLater(func(s string) (err error) {
-		*into, err = parseURL(s)
-		return err
-	})
-}
-
-func (o *options) effectsFlag(s string) error {
-	if strings.HasPrefix(s, "http://") || strings.HasPrefix(s, "https://") {
-		return o.urlFlag(&o.EffectsURL)(s)
-	}
-	o.Effects = hook.Command(s)
-	return nil
-}
-
-func (o *options) expectFlag(file string) error {
-	text, err := os.ReadFile(file)
-	if err == nil {
-		o.expected, err = parseExpected(string(text))
-	}
-	return err
-}
-
-func (o *options) headerFlag(flag string, into *[]ask.Field) func(string) error {
-	return o.parseLater(func(s string) error {
+func (g *given) headers(flag string) (fields []ask.Field) {
+	for _, s := range g.texts[flag] {
 		name, value, ok := strings.Cut(s, ":")
-		if !ok || strings.TrimSpace(name) == "" || strings.ContainsAny(s, "\r\n") {
-			return errors.New(flag + ": want 'Name: value'")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		if !ok || name == "" || strings.ContainsAny(s, "\r\n") {
+			g.failIf(fmt.Errorf("-%s: want 'Name: value'", flag))
 		}
-		*into = append(*into, ask.Field{Name: strings.TrimSpace(name), Value: strings.TrimSpace(value)})
-		return nil
-	})
+		fields = append(fields, ask.Field{Name: name, Value: value})
+	}
+	return fields
 }
 
-func bodyFlag(into *string) func(string) error {
-	return func(s string) error {
-		file, isFile := strings.CutPrefix(s, "@")
-		if !isFile {
-			*into = s
-			return nil
-		}
-		content, err := os.ReadFile(file)
-		*into = string(content)
-		return err
-	}
+func (g *given) file(name string) string {
+	content, err := os.ReadFile(name)
+	g.failIf(err)
+	return string(content)
 }
 
-func queryFlag(into *[]string) func(string) error {
-	return func(s string) error {
-		if *into = append(*into, s); s == "" {
-			return errors.New("want a query, such as delay=1s")
-		}
-		return nil
+func (g *given) body(flag string) string {
+	s := g.last(flag)
+	if file, isFile := strings.CutPrefix(s, "@"); isFile {
+		return g.file(file)
 	}
+	return s
 }
 
-func listFlag(into *[]string) func(string) error {
-	return func(s string) error {
-		*into = append(*into, strings.FieldsFunc(s, func(c rune) bool { return c == ',' || c == ' ' || c == '\n' })...)
-		return nil
+func (g *given) queries(flag string) []string {
+	if slices.Contains(g.texts[flag], "") {
+		g.failIf(fmt.Errorf("-%s: want a query, such as delay=1s", flag))
 	}
+	return g.texts[flag]
 }
 
-// statusFlag parses in-flight=409,425.
-func (o *options) statusFlag(s string) error {
-	kind, list, _ := strings.Cut(s, "=")
-	into, ok := map[string]*[]int{
-		"missing": &o.Statuses.Missing, "invalid": &o.Statuses.Invalid, "reused": &o.Statuses.Reused, "in-flight": &o.Statuses.InFlight,
-	}[kind]
-	if !ok {
-		return fmt.Errorf("%q is none of missing, invalid, reused, in-flight", kind)
+func (g *given) list(flag string) []string {
+	return strings.FieldsFunc(strings.Join(g.texts[flag], ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\n' })
+}
+
+// statuses returns those of the profile, but for what -status has, as in in-flight=409,425.
+func (g *given) statuses(p profile) check.Statuses {
+	all := check.Draft07()
+	all.Reused = []int{p.reused}
+	kinds := map[string]*[]int{
+		"missing": &all.Missing, "invalid": &all.Invalid, "reused": &all.Reused, "in-flight": &all.InFlight,
 	}
-	var statuses []int
-	for _, word := range strings.Split(list, ",") {
-		status, err := strconv.Atoi(word)
-		if err != nil || status < 400 || status > 599 {
-			return fmt.Errorf("%q is no status of a refusal", word)
+	for _, s := range g.texts["status"] {
+		kind, list, _ := strings.Cut(s, "=")
+		if kinds[kind] == nil {
+			g.failIf(fmt.Errorf("-status: %q is none of missing, invalid, reused, in-flight", kind))
+			continue
 		}
-		statuses = append(statuses, status)
+		*kinds[kind] = nil
+		for _, word := range strings.Split(list, ",") {
+			status, err := strconv.Atoi(word)
+			if err != nil || status < 400 || status > 599 {
+				g.failIf(fmt.Errorf("-status: %q is no status of a refusal", word))
+			}
+			*kinds[kind] = append(*kinds[kind], status)
+		}
 	}
-	*into = statuses
-	return nil
+	return all
 }

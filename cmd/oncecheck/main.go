@@ -43,7 +43,7 @@
 //
 // # Verdicts and exit codes
 //
-// Each check is a MUST, SHOULD, MAY or ADVICE; -list prints them all. A failure of a MUST counts, with -strict also one
+// Each check is a MUST, SHOULD or ADVICE; -list prints them all. A failure of a MUST counts, with -strict also one
 // of a SHOULD. -at-most-once makes crash/at-most-once a MUST. -profile acp, ucp or stripe has the statuses of that API's
 // rules, makes its demands a MUST, asks what -list says only it asks, and leaves out what it specifies otherwise, such as how a
 // key is written. -status and -key win over it, wherever they stand. -expect names a file of known failures, one id a line: the
@@ -67,8 +67,8 @@
 // failure in full: what was seen and expected, which text says so, what it means for a customer, and lines for sh that show it
 // again, with curl 7.68 or newer. The values of -H and -H2 and your commands are shell variables there, named after the headers
 // and flags, also where a server repeats them; headers such as Content-Type, which everybody may see, are not. -json prints JSON
-// instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of an earlier run. What runs,
-// and for how long, is shown on the standard error. A run that is interrupted prints what it knows, and exits with 2.
+// instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of an earlier run. What runs
+// is shown on the standard error. A run that is interrupted prints what it knows, and exits with 2.
 package main
 
 import (

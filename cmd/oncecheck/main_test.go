@@ -202,7 +202,7 @@ func TestFirstSteps(t *testing.T) {
 		{server.URL + "/guarded", body, exitNotAsked, "-H 'Authorization: Bearer ...'"},
 		{server.URL + "/done", []string{"-only", "once/keys-differ", "-d", "{{n}}"}, exitNotAsked, "1 not asked"},
 		{secure.URL + "/silent", body, exitNotAsked, "add -insecure"},
-		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1) + "/silent", body, exitNotAsked, "for another name"},
+		{strings.Replace(secure.URL, "127.0.0.1", "localhost", 1) + "/silent", body, exitNotAsked, "add -insecure"},
 		{server.URL + "/silent", []string{"-effects", secure.URL}, exitNotAsked, "add -insecure"},
 		{server.URL + "/silent", []string{"-effects", "127.0.0.1:1/count"}, exitNotAsked, "a URL with http://"},
 		{":8080/x", body, exitNotAsked, "no host"},
@@ -293,12 +293,12 @@ func TestProgress(t *testing.T) {
 		var posts atomic.Int64
 		shown, errs := make(chan struct{}), new(output)
 		errs.when = func(text string) bool {
-			return strings.Contains(text, "1 of 1: once/keys-differ, ")
+			return strings.Contains(text, "1 of 1: once/keys-differ")
 		}
 		errs.then = sync.OnceFunc(func() { close(shown) })
 		next := new(unprotected)
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if posts.Add(1) == 5 { // the first of the check
+			if posts.Add(1) == 6 { // the first of the check
 				<-shown
 			}
 			next.ServeHTTP(w, r)
@@ -355,7 +355,7 @@ func TestInterruptedLater(t *testing.T) {
 	var posts atomic.Int64
 	next := new(unprotected)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if posts.Add(1) == 8 { // the second check's second
+		if posts.Add(1) == 9 { // the second check's second
 			cancel()
 			<-r.Context().Done()
 			return

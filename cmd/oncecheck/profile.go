@@ -1,9 +1,8 @@
 package main
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,58 +11,45 @@ import (
 
 // A profile is what an API specifies about Idempotency-Key where it differs from the draft.
 type profile struct {
-	name     string
-	statuses check.Statuses
-	key      string   // how a key is written, see check.Config.KeyFormat
-	skip     []string // checks of what the API specifies otherwise
-	must     []string // checks of what it demands and the draft does not
+	name   string
+	reused int      // the status for a reused key
+	key    string   // how a key is written, see check.Config.KeyFormat
+	skip   []string // checks of what the API specifies otherwise
+	must   []string // checks of what it demands and the draft does not
 }
 
-// draft07 is what holds without -profile.
-var draft07 = profile{statuses: check.Draft07()}
+// profiles follow the Agentic Commerce Protocol of 2026-04-17 (rfc.agentic_checkout, section 6), the Universal Commerce Protocol
+// of 2026-08 (checkout REST binding, and Replay Protection), and Stripe's API v1. To these a key is any string. The first is
+// what holds without -profile.
+var profiles = []profile{
+	{name: "", reused: 422},
+	// The body alone is compared, as JSON. The key is repeated in each response, and a refusal is a flat object.
+	{"acp", 422, opaqueKey,
+		strings.Fields("mismatch/query errors/problem errors/key-not-shown"),
+		strings.Fields(`key/echoed key/missing key/missing-runs mismatch/status mismatch/whitespace inflight/retry-after`)},
+	// The raw body is compared, and a key is optional.
+	{"ucp", 409, opaqueKey,
+		strings.Fields("key/missing-runs mismatch/query mismatch/whitespace errors/problem errors/says-retry"),
+		strings.Fields("mismatch/status")},
+	{"stripe", 400, opaqueKey,
+		strings.Fields("key/missing-runs mismatch/whitespace errors/problem errors/key-not-shown"),
+		strings.Fields("key/bare key/length-255 mismatch/status replay/marked")},
+}
 
-// To these APIs a key is any string.
 const opaqueKey = "{{key}}"
 
 // structured are the checks of a key that is a structured field.
 var structured = []string{"key/quoted", "key/escaped", "key/spelling"}
 
-// profiles follow the Agentic Commerce Protocol of 2026-04-17 (rfc.agentic_checkout, section 6), the Universal Commerce Protocol
-// of 2026-08 (checkout REST binding, and Replay Protection), and Stripe's API v1.
-var profiles = map[string]profile{
-	"acp": {
-		name:     "acp",
-		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{422}, InFlight: []int{409}},
-		key:      opaqueKey,
-		// The body alone is compared, as JSON. The key is repeated in each response, and a refusal is a flat object.
-		skip: []string{"mismatch/query", "errors/problem", "errors/key-not-shown"},
-		must: []string{"key/echoed", "key/missing", "key/missing-runs", "mismatch/status", "mismatch/whitespace", "inflight/retry-after"},
-	},
-	"ucp": {
-		name:     "ucp",
-		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{409}, InFlight: []int{409}},
-		key:      opaqueKey,
-		// The raw body is compared, and a key is optional.
-		skip: []string{"key/missing-runs", "mismatch/query", "mismatch/whitespace", "errors/problem", "errors/says-retry"},
-		must: []string{"mismatch/status"},
-	},
-	"stripe": {
-		name:     "stripe",
-		statuses: check.Statuses{Missing: []int{400}, Invalid: []int{400}, Reused: []int{400}, InFlight: []int{409}},
-		key:      opaqueKey,
-		skip:     []string{"key/missing-runs", "mismatch/whitespace", "errors/problem", "errors/key-not-shown"},
-		must:     []string{"key/bare", "key/length-255", "mismatch/status", "replay/marked"},
-	},
-}
-
-// profileFlag chooses the profile.
-func (o *options) profileFlag(name string) error {
-	p, ok := profiles[name]
-	if !ok {
-		return fmt.Errorf("%q is none of %s", name, strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
+// profile returns the profile that was chosen.
+func (g *given) profile() profile {
+	for _, p := range profiles {
+		if p.name == g.last("profile") {
+			return p
+		}
 	}
-	o.profile = p
-	return nil
+	g.failIf(fmt.Errorf("-profile: %q is none of acp, ucp, stripe", g.last("profile")))
+	return profiles[0]
 }
 
 // asks reports whether the check is asked under the profile.
@@ -71,25 +57,26 @@ func (p profile) asks(c check.Check) bool {
 	return !slices.Contains(p.skip, c.ID) && (c.Profiles == nil || slices.Contains(c.Profiles, p.name))
 }
 
-// isOpaque reports whether a key is any string here: by the profile, or by a -key without quotes.
-func (o *options) isOpaque() bool {
-	return o.profile.key == opaqueKey || o.KeyFormat != "" && !strings.Contains(o.KeyFormat, `"`)
-}
-
-// apply sets what no other flag has: wherever they stand on the command line, -status and -key win over -profile.
-func (p profile) apply(cfg *check.Config) {
-	given, rules := cfg.Statuses, p.statuses
-	cfg.Statuses = check.Statuses{
-		Missing: either(given.Missing, rules.Missing), Invalid: either(given.Invalid, rules.Invalid),
-		Reused: either(given.Reused, rules.Reused), InFlight: either(given.InFlight, rules.InFlight),
+// choose returns the checks that -only, -skip, -key and -profile leave, with the levels of -at-most-once and -profile.
+func (o *options) choose() (chosen []check.Check, err error) {
+	for _, pattern := range slices.Concat(o.only, o.skip) {
+		if !slices.ContainsFunc(check.All(), func(c check.Check) bool { return c.Is(pattern) }) {
+			return nil, fmt.Errorf("there is no check %q: -list has them all", pattern)
+		}
 	}
-	cfg.KeyFormat = cmp.Or(cfg.KeyFormat, p.key)
-}
-
-// either returns the given statuses or, if there are none, those of the rules.
-func either(given, rules []int) []int {
-	if len(given) > 0 {
-		return given
+	isOpaque := o.KeyFormat != "" && !strings.Contains(o.KeyFormat, `"`)
+	for _, c := range check.All() {
+		isChosen := (len(o.only) == 0 || slices.ContainsFunc(o.only, c.Is)) && !slices.ContainsFunc(o.skip, c.Is)
+		if !isChosen || !o.profile.asks(c) || isOpaque && slices.Contains(structured, c.ID) {
+			continue
+		}
+		if c.ID == "crash/at-most-once" && o.atMostOnce || slices.Contains(o.profile.must, c.ID) {
+			c.Level = check.Must
+		}
+		chosen = append(chosen, c)
 	}
-	return rules
+	if chosen == nil {
+		return nil, errors.New("-only, -skip, -key and -profile leave no check: -list names those of a profile")
+	}
+	return chosen, nil
 }

@@ -40,7 +40,7 @@ func runAgain(t *testing.T, s *site, v verdict) string {
 	before := len(s.store.of(""))
 	sh := exec.CommandContext(t.Context(), "sh", "-c", strings.Join(v.Curl, "\n"))
 	sh.Env = append(os.Environ(), "AUTHORIZATION=Bearer ann", "AUTHORIZATION_2=Bearer bob",
-		"RESTART="+s.command("/restart"), "STORE_DOWN="+s.command("/store/down"), "STORE_UP="+s.command("/store/up"))
+		"RESTART="+s.command("/restart"), "STORE_DOWN="+s.command("/down"), "STORE_UP="+s.command("/up"))
 	out, _ := sh.Output() // a client that leaves ends with an error
 	want, got := commented(v.Curl), answered(out)
 	if strings.Contains(strings.Join(v.Curl, "\n"), "for wait in") { // what was answered in between is not in the comment

@@ -1,8 +1,8 @@
 // Command defects serves a payments API that keeps the promise of the Idempotency-Key header, or one that breaks it in a
 // single way. The tests of oncecheck use it. Run it to see what oncecheck says about a defect:
 //
-//	go run ./defects                  # lists the defects
-//	go run ./defects empty-replay     # serves one, and prints how to ask it
+//	go run ./defects                  # lists the defects, and the checks that they fail
+//	go run ./defects replay-empty     # serves one, and prints how to ask it
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 	checktest.Main()
 	if len(os.Args) != 2 {
 		for _, d := range defects {
-			fmt.Printf("%-28s %s\n", d.name, d.about)
+			fmt.Println(d.name, strings.Fields(d.fails))
 		}
 		return
 	}
@@ -27,10 +27,7 @@ func main() {
 	if !ok {
 		log.Fatalf("there is no defect %q; without arguments they are listed", os.Args[1])
 	}
-	s, err := startSite(d)
-	if err != nil {
-		log.Fatal(err)
-	}
+	s := startSite(d)
 	defer s.close()
 	fmt.Print("go run .")
 	for _, arg := range s.questions() {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -18,86 +20,95 @@ import (
 // A server is one instance of a payments API that keeps the promise of the Idempotency-Key header. The fields that are
 // functions are its steps, in their order. A defect replaces one of them.
 type server struct {
-	store process
-	name  string // of the instance
-	wait  bool   // a duplicate of a running request waits for its response; otherwise it gets 409
+	store  process
+	name   string          // of the instance
+	killed context.Context // done when the process was killed
+	wait   bool            // a duplicate of a running request waits for its response; otherwise it gets 409
 
-	in      func(r *http.Request) // sees each request first
-	keyOf   func(http.Header) (string, error)
-	scopeOf func(user, method, path, key string) string
-	printOf func(r *http.Request, body []byte) string
-	claim   func(scope, print string) (*claim, *record, error)
-	answer  func(r *http.Request, found *record, print string) *response // to a request whose key has a record
-	work    func(r *http.Request)
-	pay     func(r *http.Request, body []byte) (*response, []payment)
-	commit  func(c *claim, r *http.Request, answer *response, made []payment) error
-	free    func(c *claim)
-	out     func(r *http.Request, answer *response) // sees each answer last; the header is a copy, the body is not
+	in      func(*call) // sees each request first
+	keyOf   func(*call) (string, error)
+	scopeOf func(*call) string
+	printOf func(*call) string
+	claim   func(*call) error     // sets mine or found
+	answer  func(*call) *response // to a request whose key has a record
+	work    func(*call)
+	pay     func(*call) // sets reply and made
+	commit  func(*call) error
+	free    func(*call)
+	out     func(*call) // sees each reply last; its header is a copy, its body is not
 }
 
-func newServer(s *store, name string) *server {
+// A call is a request on its way.
+type call struct {
+	*http.Request
+	s                 *server
+	body              []byte
+	key, scope, print string
+	mine, found       *record // one of them is nil
+	reply             *response
+	made              []payment
+}
+
+func newServer(s *store, name string, killed context.Context) *server {
 	p := s.process()
 	return &server{
-		store: p, name: name,
-		in: func(*http.Request) {}, out: func(*http.Request, *response) {},
-		keyOf: parseKey, scopeOf: scope, work: work, pay: pay, free: s.free, answer: answer,
-		printOf: func(r *http.Request, body []byte) string { return print(r.URL.RawQuery, body) },
-		claim:   p.claim,
-		commit:  func(c *claim, _ *http.Request, a *response, made []payment) error { return p.commit(c, a, made) },
+		store: p, name: name, killed: killed, in: func(*call) {}, out: func(*call) {},
+		keyOf: parseKey, scopeOf: scope, printOf: fingerprint, claim: p.claim, answer: answer,
+		work: work, pay: pay, commit: p.commit, free: s.free,
 	}
 }
 
 // scope encodes the user, the route and the key with their lengths, so that no two of them meet.
-func scope(user, method, path, key string) string {
-	return fmt.Sprintf("%q %q %q %q", user, method, path, key)
+func scope(c *call) string {
+	return fmt.Sprintf("%q %q %q %q", c.user(), c.Method, c.URL.Path, c.key)
 }
 
-// print is the fingerprint of a request: its query and its body, without white space if it is JSON.
-func print(query string, body []byte) string {
+// fingerprint is of the query and the body, without white space if it is JSON.
+func fingerprint(c *call) string {
 	var compact bytes.Buffer
-	if json.Compact(&compact, body) == nil {
-		body = compact.Bytes()
+	if json.Compact(&compact, c.body) != nil {
+		compact.Reset()
+		compact.Write(c.body)
 	}
-	return fmt.Sprintf("%q %x", query, sha256.Sum256(body))
+	return fmt.Sprintf("%q %x", c.URL.RawQuery, sha256.Sum256(compact.Bytes()))
 }
 
-func user(r *http.Request) string { return r.Header.Get("Authorization") }
+func (c *call) user() string { return c.Header.Get("Authorization") }
 
-// ServeHTTP sends the answer, compressed if the client accepts that.
+// ServeHTTP sends the reply, compressed if the client accepts that.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.in(r)
-	found := s.serve(r)
-	if found == nil {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.killed, cancel)()
+	c := &call{Request: r.WithContext(ctx), s: s}
+	s.in(c)
+	found := s.serve(c)
+	if found == nil || s.killed.Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
 	a := *found
-	a.Header = found.Header.Clone()
-	s.out(r, &a)
-	for name, value := range map[string]string{
-		"Cache-Control": "no-store", "Access-Control-Allow-Origin": "*", "Content-Length": strconv.Itoa(len(a.Body)),
-		"Access-Control-Expose-Headers": "Idempotent-Replayed, Retry-After, Location",
-	} {
-		w.Header().Set(name, value)
-	}
+	a.Header, c.reply = found.Header.Clone(), &a
+	s.out(c)
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Expose-Headers", "Idempotent-Replayed, Retry-After, Location")
 	for name, values := range a.Header {
-		w.Header()[name] = values
+		h[name] = values
 	}
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		a.Body = zip(a.Body)
-		w.Header().Set("Content-Length", strconv.Itoa(len(a.Body)))
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Add("Vary", "Accept-Encoding")
+		h.Set("Content-Encoding", "gzip")
+		h.Add("Vary", "Accept-Encoding")
 	}
-	if a.Trailer != nil || a.Status == http.StatusNoContent {
-		w.Header().Del("Content-Length") // only a chunked response has trailers
+	if a.Trailer == nil && a.Status != http.StatusNoContent { // only a chunked response has trailers
+		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body)
-	if a.Trailer != nil {
-		_ = http.NewResponseController(w).Flush()
-	}
 	for name, values := range a.Trailer {
-		w.Header()[http.TrailerPrefix+name] = values
+		_ = http.NewResponseController(w).Flush()
+		h[http.TrailerPrefix+name] = values
 	}
 }
 
@@ -110,83 +121,82 @@ func zip(body []byte) []byte {
 }
 
 // serve returns the answer of each route, or nil if the connection is to break.
-func (s *server) serve(r *http.Request) *response {
+func (s *server) serve(c *call) *response {
 	switch {
-	case r.Method == http.MethodOptions:
+	case c.Method == http.MethodOptions:
 		return &response{Status: http.StatusNoContent, Header: http.Header{
 			"Access-Control-Allow-Methods": {"GET, POST, PUT, PATCH"},
 			"Access-Control-Allow-Headers": {"Authorization, Content-Type, Idempotency-Key"},
 		}}
-	case user(r) == "":
-		return problem(http.StatusUnauthorized, 0, "the Authorization header is missing")
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		text, _ := json.Marshal(s.store.of(user(r)))
-		return &response{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
+	case c.user() == "":
+		return problem(http.StatusUnauthorized, "the Authorization header is missing")
+	case c.Method == http.MethodGet || c.Method == http.MethodHead:
+		text, _ := json.Marshal(s.store.of(c.user()))
+		return &response{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
 	}
-	return s.once(r)
+	return s.once(c)
 }
 
 // once runs a request, or answers it with what an earlier one with the same key has left.
-func (s *server) once(r *http.Request) *response {
-	key, err := s.keyOf(r.Header)
-	if err != nil {
-		return problem(http.StatusBadRequest, 0, err.Error())
+func (s *server) once(c *call) (_ *response) {
+	var err error
+	if c.key, err = s.keyOf(c); err != nil {
+		return problem(http.StatusBadRequest, err.Error())
 	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return problem(http.StatusBadRequest, 0, "the body is incomplete")
+	if c.body, err = io.ReadAll(c.Body); err != nil {
+		return problem(http.StatusBadRequest, "the body is incomplete")
 	}
-	scope, print := s.scopeOf(user(r), r.Method, r.URL.Path, key), s.printOf(r, body)
-	mine, found, err := s.claim(scope, print)
-	for err == nil && found != nil && found.response == nil && found.print == print && s.wait {
+	c.scope, c.print = s.scopeOf(c), s.printOf(c)
+	for {
+		switch err := s.claim(c); {
+		case err != nil:
+			return failed(err)
+		case c.found == nil:
+			return s.run(c)
+		case !s.wait || c.found.response != nil || c.found.print != c.print:
+			return s.answer(c)
+		}
 		select {
-		case <-found.ended:
-		case <-r.Context().Done():
+		case <-c.found.ended:
+		case <-c.Context().Done():
 			return nil
 		}
-		mine, found, err = s.claim(scope, print)
 	}
-	switch {
-	case err != nil:
-		return failed(err)
-	case found != nil:
-		return s.answer(r, found, print)
-	}
-	return s.run(r, mine, body)
 }
 
-func answer(_ *http.Request, found *record, print string) *response {
+// answer answers a request whose key has a record.
+func answer(c *call) *response {
 	switch {
-	case found.print != print:
-		return problem(http.StatusUnprocessableEntity, 0, "the key belongs to another request")
-	case found.response == nil:
-		return problem(http.StatusConflict, 1, "the first request with this key is still running")
+	case c.found.print != c.print:
+		return problem(http.StatusUnprocessableEntity, "the key belongs to another request")
+	case c.found.response == nil:
+		return problem(http.StatusConflict, "the first request with this key is still running")
 	}
-	a := *found.response
+	a := *c.found.response
 	a.Header = a.Header.Clone()
 	a.Header.Del("Set-Cookie")
 	a.Header.Set("Idempotent-Replayed", "true")
 	return &a
 }
 
-func (s *server) run(r *http.Request, mine *claim, body []byte) *response {
+func (s *server) run(c *call) *response {
 	ended := false
 	defer func() {
-		if !ended { // the handler has panicked
-			s.free(mine)
+		if !ended { // nothing has happened, or the handler has panicked: a repetition may try again
+			s.free(c)
 		}
 	}()
-	s.work(r)
-	a, made := s.pay(r, body)
-	ended = true
-	if a.Status >= 500 && made == nil {
-		s.free(mine) // nothing has happened: a repetition may try again
-	} else if err := s.commit(mine, r, a, made); err != nil {
-		s.free(mine)
+	s.work(c)
+	s.pay(c)
+	if c.reply.Status >= 500 && c.made == nil {
+		return c.reply
+	}
+	if err := s.commit(c); err != nil {
 		return failed(err)
 	}
-	takes(r, "late", 0)
-	return a
+	ended = true
+	c.takes("late", 0)
+	return c.reply
 }
 
 // failed answers a request that the store has refused. Nothing has happened. A process that was killed does not answer.
@@ -194,34 +204,40 @@ func failed(err error) *response {
 	if errors.Is(err, errKilled) {
 		return nil
 	}
-	return problem(http.StatusServiceUnavailable, 1, "the store does not answer; nothing was done")
+	return problem(http.StatusServiceUnavailable, "the store does not answer; nothing was done")
 }
 
 // work takes a little longer than the request asks for: no payment is instantaneous.
-func work(r *http.Request) { takes(r, "slow", 10*time.Millisecond) }
+func work(c *call) { c.takes("slow", 10*time.Millisecond) }
 
-// takes takes as long as the request asks for, at most 10 s, and the time beside it.
-func takes(r *http.Request, parameter string, beside time.Duration) {
-	d, _ := time.ParseDuration(r.URL.Query().Get(parameter))
-	time.Sleep(beside + min(d, 10*time.Second))
+// takes takes as long as the request asks for, at most 10 s, and the time beside it, unless the process is killed.
+func (c *call) takes(parameter string, beside time.Duration) {
+	d, _ := time.ParseDuration(c.URL.Query().Get(parameter))
+	select {
+	case <-time.After(beside + min(d, 10*time.Second)):
+	case <-c.s.killed.Done():
+	}
 }
 
 // pay is the handler. It knows nothing of keys. It fails before the payment or after it if the request asks for that.
-func pay(r *http.Request, body []byte) (*response, []payment) {
+func pay(c *call) {
 	var order struct{ Amount int }
-	if err := json.Unmarshal(body, &order); err != nil || order.Amount <= 0 {
-		return problem(http.StatusBadRequest, 0, "amount must be a number above 0"), nil
+	if err := json.Unmarshal(c.body, &order); err != nil || order.Amount <= 0 {
+		c.reply = problem(http.StatusBadRequest, "amount must be a number above 0")
+		return
 	}
-	p := payment{ID: rand.Text(), User: user(r)}
-	switch r.URL.Query().Get("fail") {
+	p := payment{rand.Text(), c.user()}
+	c.made = []payment{p}
+	switch c.URL.Query().Get("fail") {
 	case "before":
-		return problem(http.StatusBadGateway, 0, "the bank does not answer"), nil
+		c.reply, c.made = problem(http.StatusBadGateway, "the bank does not answer"), nil
 	case "after":
-		return problem(http.StatusInternalServerError, 0, "the receipt cannot be printed"), []payment{p}
+		c.reply = problem(http.StatusInternalServerError, "the receipt cannot be printed")
 	case "panic":
 		panic(http.ErrAbortHandler)
+	default:
+		c.reply = receipt(p, order.Amount, c.URL.Query().Get("as"))
 	}
-	return receipt(p, order.Amount, r.URL.Query().Get("as")), []payment{p}
 }
 
 // receipt is the answer to a payment, of the kind that the client has asked for.
@@ -252,15 +268,51 @@ func receipt(p payment, amount int, kind string) *response {
 	return a
 }
 
-// problem returns a problem document (RFC 9457). retryAfter is in seconds, and 0 if it does not help to retry.
-func problem(status, retryAfter int, title string) *response {
-	text, _ := json.Marshal(map[string]any{
-		"type":  "https://example.com/problems/" + strings.ReplaceAll(http.StatusText(status), " ", "-"),
-		"title": title, "status": status,
-	})
-	a := &response{Status: status, Body: text, title: title, Header: http.Header{"Content-Type": {"application/problem+json"}}}
-	if retryAfter > 0 {
-		a.Header.Set("Retry-After", strconv.Itoa(retryAfter))
+// problem returns a problem document (RFC 9457). A conflict, and a store that is down, are worth a retry.
+func problem(status int, title string) *response {
+	text, _ := json.Marshal(map[string]any{"type": "about:blank", "title": title, "status": status})
+	h := http.Header{"Content-Type": {"application/problem+json"}}
+	a := &response{Status: status, Body: text, title: title, Header: h}
+	if status == http.StatusConflict || status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "1")
 	}
 	return a
+}
+
+const keyHeader = "Idempotency-Key"
+
+var (
+	errNoKey  = errors.New("the Idempotency-Key header is missing")
+	errBadKey = errors.New("the Idempotency-Key header must have one string of 1 to 255 printable ASCII characters")
+)
+
+// parseKey returns the key of a request.
+func parseKey(c *call) (string, error) {
+	switch fields := c.Header.Values(keyHeader); len(fields) {
+	case 0:
+		return "", errNoKey
+	case 1:
+		return parseField(fields[0])
+	}
+	return "", errBadKey
+}
+
+// inQuotes matches a structured-field string (RFC 9651, section 3.3.3) with parameters, which are ignored.
+var inQuotes = regexp.MustCompile(`^ *"((?:[ !#-\[\]-~]|\\["\\])*)"(; *[a-z*][a-z0-9_.*-]*` +
+	`(=("[ -!#-\[\]-~]*"|[!#-+./:<=>?A-Z^_|~a-z0-9-]+))?)* *$`)
+
+// withoutQuotes matches the same without quotes.
+var withoutQuotes = regexp.MustCompile(`^ *([!#-+\--:<-\[\]-~]*) *$`)
+
+func parseField(field string) (string, error) {
+	key := ""
+	if found := inQuotes.FindStringSubmatch(field); found != nil {
+		key = strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(found[1])
+	} else if found := withoutQuotes.FindStringSubmatch(field); found != nil {
+		key = found[1]
+	}
+	if len(key) < 1 || len(key) > 255 {
+		return "", errBadKey
+	}
+	return key, nil
 }

@@ -1,31 +1,31 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 )
 
-// A store holds the records of all instances, and the payments, in memory and in a file. One line of the file has a
-// response together with the payments that it reports, so that a crash loses both or neither. Its methods are safe for
-// concurrent use.
+// A store holds the records of all instances, and the payments. A restart loses what is in no line. One line has a response
+// together with the payments that it reports, so that a crash loses both or neither. Its methods are safe for concurrent use.
 type store struct {
-	late     sync.RWMutex // held for reading by the responses on their way, see endLater
-	mu       sync.Mutex
-	file     *os.File
-	down     bool
-	epoch    int // the number of restarts: a request that began before the last one is dead
-	records  map[string]*record
-	payments []payment
+	late    sync.RWMutex // held for reading by the responses on their way, see endLater
+	mu      sync.Mutex
+	down    bool
+	epoch   int // the number of restarts: a request that began before the last one is dead
+	lines   []line
+	records map[string]*record
 }
 
-type payment struct {
-	ID, User string
+// line is what a restart finds. Scope is empty in a line that has only payments.
+type line struct {
+	scope, print string
+	response     *response
+	payments     []payment
 }
+
+type payment struct{ ID, User string }
 
 // response is what the handler has answered. Trailer may be nil.
 type response struct {
@@ -42,42 +42,12 @@ type record struct {
 	ended    chan struct{} // closed when the request has its response, or has freed the key
 }
 
-// A claim is the right to run a request.
-type claim struct {
-	scope string
-	*record
-}
-
-func newClaim(scope, print string) *claim {
-	return &claim{scope, &record{print: print, ended: make(chan struct{})}}
-}
-
-// A process is the store as an instance sees it. It is refused when the instance was killed.
-type process struct {
-	*store
-	epoch int // of the store when the instance was started
-}
-
-// line is a line of the file. Scope is empty in a line that has only payments.
-type line struct {
-	Scope, Print string
-	Response     *response
-	Payments     []payment
-}
+func newRecord(print string) *record { return &record{print: print, ended: make(chan struct{})} }
 
 var (
 	errDown   = errors.New("the store is down")
 	errKilled = errors.New("the process that ran the request was killed")
 )
-
-func openStore(name string) (*store, error) {
-	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	s := &store{file: file}
-	return s, s.restart()
-}
 
 // lock locks the store and returns what unlocks it.
 func (s *store) lock() func() {
@@ -85,29 +55,19 @@ func (s *store) lock() func() {
 	return s.mu.Unlock
 }
 
-// restart forgets what is in memory and reads the file.
-func (s *store) restart() error {
+// restart forgets what is in no line.
+func (s *store) restart() {
 	defer s.lock()()
 	s.epoch++
-	s.records, s.payments = make(map[string]*record), nil
-	if _, err := s.file.Seek(0, 0); err != nil {
-		return err
-	}
-	lines := json.NewDecoder(bufio.NewReader(s.file))
-	for lines.More() {
-		var l line
-		if err := lines.Decode(&l); err != nil {
-			return err
-		}
-		s.payments = append(s.payments, l.Payments...)
-		if l.Scope != "" {
-			c := newClaim(l.Scope, l.Print)
-			c.response = l.Response
-			close(c.ended)
-			s.records[l.Scope] = c.record
+	s.records = map[string]*record{}
+	for _, l := range s.lines {
+		if l.scope != "" {
+			r := newRecord(l.print)
+			r.response = l.response
+			close(r.ended)
+			s.records[l.scope] = r
 		}
 	}
-	return nil
 }
 
 // setDown takes the store down, or brings it back, when no response is on its way.
@@ -116,6 +76,26 @@ func (s *store) setDown(down bool) {
 	defer s.late.Unlock()
 	defer s.lock()()
 	s.down = down
+}
+
+// of returns the user's payments, or those of all users.
+func (s *store) of(user string) []payment {
+	defer s.lock()()
+	list := []payment{}
+	for _, l := range s.lines {
+		for _, p := range l.payments {
+			if user == "" || p.User == user {
+				list = append(list, p)
+			}
+		}
+	}
+	return list
+}
+
+// A process is the store as an instance sees it. It is refused when the instance was killed.
+type process struct {
+	*store
+	epoch int // of the store when the instance was started
 }
 
 // process returns the store for an instance that starts.
@@ -135,13 +115,15 @@ func (p process) usable() error {
 	return nil
 }
 
-// claim gives the scope to the caller if it is free. Otherwise it returns a copy of the record that the scope has.
-func (p process) claim(scope, print string) (mine *claim, found *record, err error) {
+// claim gives the call its scope if that is free. Otherwise it gives it a copy of the record that the scope has.
+func (p process) claim(c *call) error {
 	defer p.lock()()
-	if found, err = p.lookLocked(scope); found != nil || err != nil {
-		return nil, found, err
+	found, err := p.lookLocked(c.scope)
+	c.found = found
+	if found == nil && err == nil {
+		p.take(c)
 	}
-	return p.take(scope, print), nil, nil
+	return err
 }
 
 // look returns a copy of the scope's record, or nil.
@@ -159,92 +141,75 @@ func (p process) lookLocked(scope string) (*record, error) {
 	return &copied, nil
 }
 
-// take gives the scope to the caller, even if another has it. The caller holds s.mu.
-func (s *store) take(scope, print string) *claim {
-	c := newClaim(scope, print)
-	s.records[scope] = c.record
-	return c
+// take gives the call its scope, even if another has it. The caller holds s.mu.
+func (s *store) take(c *call) {
+	c.mine = newRecord(c.print)
+	s.records[c.scope] = c.mine
 }
 
 // commit makes the payments and stores the response, in one line, and ends the claim. After an error neither is done and
 // the claim has not ended.
-func (p process) commit(c *claim, r *response, made []payment) error {
-	err := p.write(line{c.scope, c.print, r, made})
+func (p process) commit(c *call) error {
+	err := p.write(line{c.scope, c.print, c.reply, c.made})
 	if err == nil {
-		p.end(c, r)
+		p.end(c)
 	}
 	return err
 }
 
-// pay makes payments outside of any claim.
-func (p process) pay(made []payment) error { return p.write(line{Payments: made}) }
-
-// write appends the line to the file and its payments to those in memory.
-func (p process) write(l line) error {
-	defer p.lock()()
-	if err := p.usable(); err != nil {
-		return err
-	}
-	return p.append(l)
+// pay makes the call's payments outside of its claim.
+func (p process) pay(c *call) error {
+	err := p.write(line{payments: c.made})
+	c.made = nil
+	return err
 }
 
-// append is write without a question. The caller holds s.mu.
-func (s *store) append(l line) error {
-	if err := json.NewEncoder(s.file).Encode(l); err != nil {
-		return err
+// write adds a line.
+func (p process) write(l line) error {
+	defer p.lock()()
+	err := p.usable()
+	if err == nil {
+		p.lines = append(p.lines, l)
 	}
-	s.payments = append(s.payments, l.Payments...)
-	return nil
+	return err
 }
 
 // end ends the claim with the response, in memory, unless the process was killed.
-func (p process) end(c *claim, r *response) {
+func (p process) end(c *call) {
 	defer p.lock()()
 	if p.epoch == p.store.epoch {
-		c.response = r
-		p.records[c.scope] = c.record
-		close(c.ended)
+		c.mine.response = c.reply
+		p.records[c.scope] = c.mine
+		close(c.mine.ended)
 	}
 }
 
-// endLater ends the claim with the response after the delay. It never writes to the file, so a crash at any later time
-// loses the response, however long the crash takes to happen.
-func (p process) endLater(delay time.Duration, c *claim, r *response) {
+// endLater is end after the delay. It writes no line, so a crash at any later time loses the response.
+func (p process) endLater(delay time.Duration, c *call) {
 	p.late.RLock()
+	ended := *c
 	time.AfterFunc(delay, func() {
 		defer p.late.RUnlock()
-		p.end(c, r)
+		p.end(&ended)
 	})
 }
 
 // free ends a claim without a response: the next request with its key runs. It does nothing if the claim has ended.
-func (s *store) free(c *claim) {
+func (s *store) free(c *call) {
 	defer s.lock()()
 	select {
-	case <-c.ended:
+	case <-c.mine.ended:
 		return
 	default:
 	}
-	if s.records[c.scope] == c.record {
+	if s.records[c.scope] == c.mine {
 		delete(s.records, c.scope)
 	}
-	close(c.ended)
+	close(c.mine.ended)
 }
 
 // forget removes the record of a scope.
 func (s *store) forget(scope string) {
 	defer s.lock()()
 	delete(s.records, scope)
-}
-
-// of returns the user's payments, or those of all users.
-func (s *store) of(user string) []payment {
-	defer s.lock()()
-	list := []payment{}
-	for _, p := range s.payments {
-		if user == "" || p.User == user {
-			list = append(list, p)
-		}
-	}
-	return list
 }

@@ -10,6 +10,14 @@ import (
 	"net/http"
 )
 
+// Limits of one response. Fifty may be read at once, and a thousand are compared in the end, so that of a long body only the
+// beginning is kept, with the length and the sum of the whole.
+const (
+	maxHead = 1 << 20   // the head, with all interim responses before it
+	maxBody = 64 << 20  // what is read of the body
+	maxKept = 128 << 10 // what is kept of it
+)
+
 // reader reads a response, and no more of it than the limits allow.
 type reader struct {
 	limit    io.LimitedReader
@@ -34,9 +42,8 @@ func (r *reader) head(method string) (*http.Response, error) {
 }
 
 // response reads the final response, or the rest of one whose head has been read.
-func (r *reader) response(to Request, resp *http.Response) (*Response, error) {
+func (r *reader) response(to Request, resp *http.Response) (_ *Response, err error) {
 	for resp == nil || resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
-		var err error
 		if resp, err = r.head(to.Method); err != nil {
 			return nil, err
 		}
@@ -60,7 +67,8 @@ func readBody(resp *http.Response, whole bool) (*Response, error) {
 		return nil, errors.New("the response has more than 64 MiB")
 	}
 	return &Response{
-		Status: resp.StatusCode, Header: resp.Header, Body: kept.Bytes(), Size: size, Sum: [sha256.Size]byte(sum.Sum(nil)), Trailer: resp.Trailer,
+		Status: resp.StatusCode, Header: resp.Header, Trailer: resp.Trailer,
+		Body: kept.Bytes(), Size: size, Sum: [sha256.Size]byte(sum.Sum(nil)),
 	}, nil
 }
 

@@ -21,6 +21,7 @@ type Field struct {
 
 // Request is a request as it goes over the wire.
 type Request struct {
+	Op     Operation // whose request it is
 	Method string
 	URL    *url.URL
 	Header []Field
@@ -32,7 +33,6 @@ type Request struct {
 	Whole   bool // a body of any length is kept, and not only its beginning
 
 	// For the reader of a report:
-	Key    string // the idempotency key
 	Note   string // what is special
 	AtOnce bool   // sent at one instant with its neighbours
 	Runs   bool   // still runs when the next is sent
@@ -53,7 +53,8 @@ func (r Request) With(name, value string) Request {
 
 // Without returns a copy without the header lines of that name.
 func (r Request) Without(name string) Request {
-	r.Header = slices.DeleteFunc(slices.Clone(r.Header), func(f Field) bool { return strings.EqualFold(f.Name, name) })
+	has := func(f Field) bool { return strings.EqualFold(f.Name, name) }
+	r.Header = slices.DeleteFunc(slices.Clone(r.Header), has)
 	return r
 }
 
@@ -68,7 +69,7 @@ func (r Request) Query(query string) Request {
 	return r
 }
 
-// Bare returns a GET of the same URL with the same headers and no body.
+// Bare returns a request of the method to the same URL, with the same headers and no body.
 func (r Request) Bare(method string) Request {
 	r = r.Without("Content-Type")
 	r.Method, r.Body = method, nil
@@ -78,7 +79,8 @@ func (r Request) Bare(method string) Request {
 // encode returns the request in HTTP/1.1. The last split bytes are the body.
 func (r Request) encode() (raw []byte, body int) {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: oncecheck\r\nAccept: */*\r\n", r.Method, r.URL.RequestURI(), r.URL.Host)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, r.URL.RequestURI(), r.URL.Host)
+	b.WriteString("User-Agent: oncecheck\r\nAccept: */*\r\n")
 	for _, f := range r.Header {
 		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, f.Value)
 	}
@@ -90,7 +92,7 @@ func (r Request) encode() (raw []byte, body int) {
 	case r.Chunked:
 		b.WriteString("Transfer-Encoding: chunked\r\n")
 		payload = chunks(r.Body)
-	case len(r.Body) > 0 || r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions:
+	case len(r.Body) > 0 || !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, r.Method):
 		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(r.Body))
 	}
 	b.WriteString("\r\n")

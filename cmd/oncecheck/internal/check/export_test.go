@@ -12,11 +12,14 @@ func Runs(responses []*ask.Response) int {
 	for _, r := range responses {
 		exchanges = append(exchanges, ask.Exchange{Response: r})
 	}
-	return findIDs(responses[:3]).runs(exchanges)
+	return findIDs(exchanges[:3]).runs(exchanges)
 }
 
 // ParseRetryAfter parses a Retry-After.
 func ParseRetryAfter(value string, h http.Header) (seconds int, ok bool) { return retryAfter(value, h) }
+
+// ParseCount parses what -effects prints.
+func ParseCount(output string) (int, error) { return parseCount([]byte(output)) }
 
 // Hide hides the values of the headers in the text.
 func Hide(first, second []ask.Field, text string) string { return newSecrets(first, second).hide(text) }

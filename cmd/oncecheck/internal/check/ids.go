@@ -20,9 +20,11 @@ const (
 	bodyPath     = "body"
 )
 
-// facts returns what a response says, by place.
-func facts(r *ask.Response) map[string]string {
-	all := map[string]string{}
+// facts are what a response says, by place.
+type facts map[string]string
+
+func factsOf(r *ask.Response) facts {
+	all := facts{}
 	if location := r.Header.Get("Location"); location != "" {
 		all[locationPath] = location
 	}
@@ -30,46 +32,42 @@ func facts(r *ask.Response) map[string]string {
 	decoder := json.NewDecoder(bytes.NewReader(r.Body))
 	decoder.UseNumber()
 	if decoder.Decode(&value) == nil {
-		flatten(all, "body", value)
+		all.flatten("body", value)
 	} else if len(r.Body) > 0 {
 		all[bodyPath] = string(r.Body)
 	}
 	return all
 }
 
-func flatten(into map[string]string, path string, value any) {
+func (all facts) flatten(path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, member := range v {
-			flatten(into, path+"."+name, member)
+			all.flatten(path+"."+name, member)
 		}
 	case []any:
 		for i, member := range v {
-			flatten(into, path+"."+strconv.Itoa(i), member)
+			all.flatten(path+"."+strconv.Itoa(i), member)
 		}
 	default:
-		into[path] = fmt.Sprint(v)
+		all[path] = fmt.Sprint(v)
 	}
 }
 
 // findIDs returns the places whose values differ between each two of the responses, which come from runs that differ in
 // their key alone.
-func findIDs(responses []*ask.Response) (paths idPaths) {
-	if len(responses) < 2 {
-		return nil
-	}
-	var all []map[string]string
-	for _, r := range responses {
-		all = append(all, facts(r))
-	}
-	for path := range all[0] {
-		values := map[string]bool{}
-		for _, says := range all {
-			if value, ok := says[path]; ok {
-				values[value] = true
+func findIDs(exchanges []ask.Exchange) (paths idPaths) {
+	values := map[string]map[string]bool{} // by place
+	for _, e := range exchanges {
+		for path, value := range factsOf(e.Response) {
+			if values[path] == nil {
+				values[path] = map[string]bool{}
 			}
+			values[path][value] = true
 		}
-		if len(values) == len(responses) {
+	}
+	for path, different := range values {
+		if len(different) > 1 && len(different) == len(exchanges) {
 			paths = append(paths, path)
 		}
 	}
@@ -83,73 +81,65 @@ func isID(path string) bool {
 }
 
 // echoes reports whether the place has what the request had, so that it is no id of the run.
-func echoes(path string, responses []*ask.Response, of []ask.Operation) bool {
-	for i, r := range responses {
-		value := facts(r)[path]
-		if strings.Contains(value, strconv.FormatInt(of[i].N, 10)) || strings.Contains(value, of[i].UUID) || strings.Contains(value, of[i].Key) {
-			return true
-		}
-	}
-	return false
+func echoes(path string, exchanges []ask.Exchange) bool {
+	return slices.ContainsFunc(exchanges, func(e ask.Exchange) bool {
+		value, op := factsOf(e.Response)[path], e.Request.Op
+		return strings.Contains(value, strconv.FormatInt(op.N, 10)) ||
+			strings.Contains(value, op.UUID) || strings.Contains(value, op.Key)
+	})
 }
 
 // areIn reports whether the response has one of the places, so that a second run could be seen in it.
 func (p idPaths) areIn(r *ask.Response) bool {
-	says := facts(r)
-	return slices.ContainsFunc(p, func(path string) bool { _, ok := says[path]; return ok })
+	common, _, _ := p.compare(factsOf(r), factsOf(r))
+	return common > 0
 }
 
 // inJSON returns the places that are members of a JSON body.
 func (p idPaths) inJSON() idPaths {
-	return slices.DeleteFunc(slices.Clone(p), func(path string) bool { return path == locationPath || path == bodyPath })
+	isMember := func(path string) bool { return path == locationPath || path == bodyPath }
+	return slices.DeleteFunc(slices.Clone(p), isMember)
 }
 
-// differ reports whether the facts of two responses come from two runs: they have places of ids in common, and no value
-// there is the same. A response without ids, such as an empty one, comes from no run that could be told.
-func (p idPaths) differ(a, b map[string]string) bool {
-	common := false
+// compare returns how many places of ids two responses have in common, how many of these have the same value, and whether
+// one has the beginning of the other's body.
+func (p idPaths) compare(a, b facts) (common, equal int, isCut bool) {
 	for _, path := range p {
 		x, ok := a[path]
 		y, also := b[path]
-		switch {
-		case !ok || !also:
-		case x == y, path == bodyPath && (strings.HasPrefix(x, y) || strings.HasPrefix(y, x)): // one of them is cut
-			return false
-		default:
-			common = true
+		if !ok || !also {
+			continue
 		}
+		common++
+		if x == y {
+			equal++
+		}
+		isCut = isCut || path == bodyPath && (strings.HasPrefix(x, y) || strings.HasPrefix(y, x))
 	}
-	return common
+	return common, equal, isCut
 }
 
 // same reports whether two responses come from one run: they have places of ids in common, and every value there is the
 // same. One of them may have lost the rest, such as its Location; a time alone may be the same in two runs.
 func (p idPaths) same(a, b *ask.Response) bool {
-	one, other := facts(a), facts(b)
-	common := false
-	for _, path := range p {
-		x, ok := one[path]
-		y, also := other[path]
-		if !ok || !also {
-			continue
-		}
-		if x != y {
-			return false
-		}
-		common = true
-	}
-	return common
+	common, equal, _ := p.compare(factsOf(a), factsOf(b))
+	return common > 0 && common == equal
 }
 
-// runs returns how many different runs the successes among the exchanges come from.
+// runs returns how many different runs the successes among the exchanges come from: two that have places of ids in common,
+// and no value there is the same. A response without ids, such as an empty one, comes from no run that could be told.
 func (p idPaths) runs(exchanges []ask.Exchange) int {
-	var known []map[string]string
+	var known []facts
 	for _, e := range exchanges {
 		if !e.Success() {
 			continue
 		}
-		says := facts(e.Response)
-		if !slices.ContainsFunc(known, func(k map[string]string) bool { return !p.differ(k, says) }) {
+		says := factsOf(e.Response)
+		isKnown := func(k facts) bool {
+			common, equal, isCut := p.compare(k, says)
+			return common == 0 || equal > 0 || isCut
+		}
+		if !slices.ContainsFunc(known, isKnown) {
 			known = append(known, says)
 		}
 	}

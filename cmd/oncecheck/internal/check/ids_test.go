@@ -3,6 +3,7 @@ package check_test
 import (
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -81,6 +82,31 @@ func TestRetryAfter(t *testing.T) {
 	for _, value := range []string{"", "1.5", "-1", "soon", "+1", "99999999999999"} {
 		if got, ok := check.ParseRetryAfter(value, now); ok {
 			t.Errorf("%q: %d", value, got)
+		}
+	}
+}
+
+// Every row says all that a developer who has never read the draft needs.
+func TestRowsAreComplete(t *testing.T) {
+	t.Parallel()
+	id := regexp.MustCompile(`^(key|once|replay|mismatch|scope|inflight|errors|store|crash|cors|cache|load)/[a-z0-9-]+$`)
+	seen := map[string]bool{}
+	for _, c := range check.All() {
+		says := c.Title != "" && c.Customer != "" && !strings.HasSuffix(c.Title+c.Customer, ".")
+		if !id.MatchString(c.ID) || seen[c.ID] || !says {
+			t.Errorf("%+v", c)
+		}
+		seen[c.ID] = true
+		if found, ok := check.Find(c.ID); !ok || found.ID != c.ID {
+			t.Errorf("%s is found as %s", c.ID, found.ID)
+		}
+	}
+	if len(seen) != 98 {
+		t.Errorf("%d checks", len(seen))
+	}
+	for _, alias := range []string{"once/concurrent-10", "key/empty"} { // of earlier versions
+		if c, ok := check.Find(alias); !ok || c.ID == alias || !c.Is(alias) {
+			t.Errorf("%s: %s, %v", alias, c.ID, ok)
 		}
 	}
 }

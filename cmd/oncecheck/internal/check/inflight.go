@@ -9,67 +9,87 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// inflight is a slow operation, duplicates of it, and its repetition in the end.
-type inflight struct {
-	first      ask.Exchange
-	duplicates []ask.Exchange
-	settled    ask.Exchange
-	effects    int
+// inflightChecks has the checks of a duplicate while the first runs.
+var inflightChecks = []Check{
+	// An operation with -slow, and two more while it runs (without -slow: ten at once): each is the in-flight status (409),
+	// or a success with the first's body.
+	row(Must, "inflight/answer", "a duplicate of a running request gets a conflict, or the first's response",
+		"the client is told an outcome that nobody knows yet",
+		0, inflightAnswer, Draft26, Draft27),
+	// After inflight/answer there is one effect.
+	row(Must, "inflight/once", "a duplicate of a running request does not run", doubleClick,
+		Effects, judged(inflight, hadOne), Draft26),
+	// Every duplicate of inflight/answer is answered within -timeout.
+	row(Should, "inflight/time", "a duplicate is answered in time", "the second click hangs",
+		0, inflightTime, Draft27),
+	// The in-flight refusal has a Retry-After. Not asked if duplicates wait for the answer.
+	row(Advice, "inflight/retry-after", "the conflict says when to try again", "clients give up too early or poll too often",
+		0, inflightRetryAfter, RetryAfter),
+	// If it is there: a whole number from 1 to 300, or a date at most 300 s ahead and not past.
+	row(Should, "inflight/retry-after-sane", "Retry-After of the conflict is a sane number of seconds",
+		"clients hammer the server, or wait for an hour",
+		0, inflightRetryAfterSane, RetryAfter),
+	// After the success of inflight/answer: the same again, until it is no conflict, is a success with the first's body.
+	row(Should, "inflight/then-replay", "after the first has ended, its duplicate gets its response", unknown,
+		0, func(t *T) {
+			tr := inflight(t)
+			t.same(tr.first(), tr.last())
+		}, Draft26),
 }
 
-func askInflight(t *T) *inflight {
-	f := memo(t, "inflight", func() *inflight {
-		duplicates := 2
-		if t.s.Slow == nil {
-			duplicates = 9
-		}
-		all, w := during(t, func(_ ask.Operation, r ask.Request) []ask.Request { return slices.Repeat([]ask.Request{r}, duplicates) })
-		f := &inflight{first: all[0], duplicates: all[1:]}
-		t.skipIf(!f.first.Success(), "the first request was no success: %s", f.first)
-		for _, e := range f.duplicates {
-			t.refused("in flight", e)
-		}
-		r := f.first.Request
-		r.Note, r.AtOnce, r.Runs = "", false, false
-		f.settled = t.SettleAnswered(r)
-		f.effects = w.try(1, append(all, f.settled)...).effects
-		return f
-	})
-	if t.s.Slow == nil {
-		t.Say(sentAtOnce)
+// inflight is a slow operation, duplicates of it, and its repetition in the end.
+func inflight(t *T) trial {
+	if t.Slow == nil {
+		t.say(sentAtOnce)
 	}
-	t.Show(append([]ask.Exchange{f.first}, f.duplicates...)...)
-	return f
+	return shared(t, "inflight", func(t *T) trial {
+		n := 2
+		if t.Slow == nil {
+			n = 9
+		}
+		all, w := during(t, func(r ask.Request) []ask.Request { return slices.Repeat([]ask.Request{r}, n) })
+		t.skipIf(!all[0].Success(), "the first request was no success: %s", all[0])
+		r := all[0].Request
+		r.Note, r.AtOnce, r.Runs = "", false, false
+		return w.try(1, append(all, t.restWhile(r, t.Statuses.mayChange))...)
+	})
+}
+
+// duplicates returns those of the running operation, and shows no more.
+func duplicates(t *T) (first ask.Exchange, others []ask.Exchange) {
+	sent := inflight(t).sent
+	last := len(sent) - 1
+	t.show(sent[:last]...)
+	return sent[0], sent[1:last]
 }
 
 func inflightAnswer(t *T) {
-	f := askInflight(t)
+	first, others := duplicates(t)
 	answered := 0
-	for _, e := range f.duplicates {
-		if e.Response == nil {
-			continue
+	for _, e := range others {
+		if e.Response != nil {
+			answered++
+			isRight := t.Statuses.isInFlight(e) || sameBody(first, e)
+			t.failIf(!isRight, statuses(t.Statuses.InFlight)+", or the first's response", "%s", e)
 		}
-		answered++
-		t.failIf(!t.s.Statuses.isInFlight(e) && !sameBody(f.first, e), statuses(t.s.Statuses.InFlight)+", or the first's response", "%s", e)
 	}
 	t.skipIf(answered == 0, "no duplicate was answered within -timeout")
 }
 
-func inflightOnce(t *T) { t.Once(askInflight(t).effects) }
-
 func inflightTime(t *T) {
-	for _, e := range askInflight(t).duplicates {
+	_, others := duplicates(t)
+	for _, e := range others {
 		t.failIf(e.Response == nil, "an answer", "%s", e)
 	}
 }
 
 // conflict returns the header of a duplicate that was refused as in flight.
 func conflict(t *T) http.Header {
-	f := askInflight(t)
-	i := slices.IndexFunc(f.duplicates, t.s.Statuses.isInFlight)
+	first, others := duplicates(t)
+	i := slices.IndexFunc(others, t.Statuses.isInFlight)
 	t.skipIf(i < 0, "no duplicate was refused as in flight")
-	t.Show(f.first, f.duplicates[i])
-	return f.duplicates[i].Response.Header
+	t.show(first, others[i])
+	return others[i].Response.Header
 }
 
 func inflightRetryAfter(t *T) {
@@ -80,9 +100,9 @@ func inflightRetryAfterSane(t *T) {
 	h := conflict(t)
 	value := h.Get("Retry-After")
 	t.skipIf(value == "", "the refusal has no Retry-After")
-	if seconds, ok := retryAfter(value, h); !ok || seconds < 1 || seconds > 300 {
-		t.Failf("a whole number of seconds from 1 to 300, or such a date", "%s", quote(value))
-	}
+	seconds, ok := retryAfter(value, h)
+	isSane := ok && seconds >= 1 && seconds <= 300
+	t.failIf(!isSane, "a whole number of seconds from 1 to 300, or such a date", "%s", quote(value))
 }
 
 // retryAfter returns the seconds of a Retry-After. Those of a date are counted from the response's own Date.
@@ -99,10 +119,4 @@ func retryAfter(value string, h http.Header) (seconds int, ok bool) {
 		now = time.Now()
 	}
 	return int(at.Sub(now) / time.Second), true
-}
-
-func inflightThenReplay(t *T) {
-	f := askInflight(t)
-	t.Show(append(t.result.Shown, f.settled)...)
-	t.Same(f.first, f.settled)
 }

@@ -1,17 +1,17 @@
-// Package check asks. Its table has a row for each check: what it asserts, how strongly, which text says so, what a failure
-// means for a customer, and the function that asks. A function sends requests and compares; what it cannot see it reports
-// as not asked.
 package check
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/hook"
 )
 
 // Config is what a run is given. URL, Method, KeyHeader and Client are required.
@@ -36,10 +36,10 @@ type Config struct {
 	Samples []string // queries whose responses are replayed as well
 
 	EffectsURL *url.URL // counts effects, with the headers of the first user
-	Effects    hook.Command
-	Restart    hook.Command
-	StoreDown  hook.Command
-	StoreUp    hook.Command
+	Effects    Command
+	Restart    Command
+	StoreDown  Command
+	StoreUp    Command
 
 	Statuses Statuses
 	Patience time.Duration // how long a request is repeated until it is answered
@@ -60,8 +60,7 @@ type Session struct {
 	lag        time.Duration            // how long an effect took to be counted
 	slow       map[string]time.Duration // how long the server took with each of Slow
 	restless   bool                     // a key did not come to rest
-	refusals   []refusal                // for the checks of refusals
-	parts      map[string]any           // what several checks look at, see memo
+	parts      map[string]any           // what several checks look at, see tell
 }
 
 // The values of {{n}} begin at random between these, so that no run has those of an earlier one. Many APIs take no amount of
@@ -76,19 +75,14 @@ func NewSession(cfg Config) *Session {
 	}
 }
 
-// countsEffects reports whether effects are counted, and not only told by ids.
-func (s *Session) countsEffects() bool { return s.EffectsURL != nil || s.Effects.Given() }
-
-// operation returns a new operation.
-func (s *Session) operation() ask.Operation {
-	s.n++
-	return ask.Operation{N: s.n, Key: ask.UUID(), UUID: ask.UUID()}
-}
+// counts reports whether effects are counted, and not only told by ids.
+func (s *Session) counts() bool { return s.EffectsURL != nil || s.Effects != "" }
 
 // request returns the operation as a request to the first instance.
 func (s *Session) request(op ask.Operation) ask.Request {
-	r := ask.Request{Method: s.Method, URL: expandURL(s.URL, op), Key: op.Key, Body: []byte(op.Expand(s.Body))}
-	if len(r.Body) > 0 && !slices.ContainsFunc(s.Header, func(f ask.Field) bool { return strings.EqualFold(f.Name, "Content-Type") }) {
+	r := ask.Request{Op: op, Method: s.Method, URL: expandURL(s.URL, op), Body: []byte(op.Expand(s.Body))}
+	isType := func(f ask.Field) bool { return strings.EqualFold(f.Name, "Content-Type") }
+	if len(r.Body) > 0 && !slices.ContainsFunc(s.Header, isType) {
 		r.Header = []ask.Field{{Name: "Content-Type", Value: contentType(s.Body)}}
 	}
 	r.Header = append(r.Header, expand(s.Header, op, false)...)
@@ -96,11 +90,20 @@ func (s *Session) request(op ask.Operation) ask.Request {
 }
 
 // fresh returns the request of a new operation.
-func (s *Session) fresh() ask.Request { return s.request(s.operation()) }
+func (s *Session) fresh() ask.Request {
+	s.n++
+	return s.request(ask.Operation{N: s.n, Key: ask.UUID(), UUID: ask.UUID()})
+}
 
-// requestWith returns the operation as a request with a key that is made of its own.
-func (s *Session) requestWith(op ask.Operation, key string) ask.Request {
-	return s.request(op).With(s.KeyHeader, ask.Operation{Key: key}.Expand(s.KeyFormat))
+// keyed returns the request with a key that is made of its own.
+func (s *Session) keyed(r ask.Request, key string) ask.Request {
+	return r.With(s.KeyHeader, ask.Operation{Key: key}.Expand(s.KeyFormat))
+}
+
+// otherKey returns the request under a new key.
+func (s *Session) otherKey(r ask.Request) ask.Request {
+	r.Op.Key = ask.UUID()
+	return s.request(r.Op)
 }
 
 // contentType guesses the type of a body without a Content-Type: JSON by its first byte, or a form.
@@ -121,9 +124,9 @@ func expandURL(u *url.URL, op ask.Operation) *url.URL {
 const quoted, bare = `"{{key}}"`, "{{key}}"
 
 // at returns the request for another instance or route.
-func at(r ask.Request, u *url.URL, op ask.Operation) ask.Request {
+func at(r ask.Request, u *url.URL) ask.Request {
 	query := r.URL.RawQuery
-	r.URL = expandURL(u, op)
+	r.URL = expandURL(u, r.Op)
 	if r.URL.RawQuery == "" {
 		r.URL.RawQuery = query
 	}
@@ -131,18 +134,182 @@ func at(r ask.Request, u *url.URL, op ask.Operation) ask.Request {
 }
 
 // asUser2 returns the request with the headers of the second user.
-func (s *Session) asUser2(r ask.Request, op ask.Operation) ask.Request {
+func (s *Session) asUser2(r ask.Request) ask.Request {
 	for _, f := range s.User2 {
 		r = r.Without(f.Name)
 	}
-	r.Header, r.Second = slices.Concat(r.Header, expand(s.User2, op, true)), true
+	r.Header, r.Second = slices.Concat(r.Header, expand(s.User2, r.Op, true)), true
 	return r
 }
 
 // expand returns the headers of the first or the second user.
 func expand(templates []ask.Field, op ask.Operation, second bool) (expanded []ask.Field) {
 	for _, f := range templates {
-		expanded = append(expanded, ask.Field{Name: f.Name, Value: op.Expand(f.Value), Variable: variable(f, second)})
+		f.Value, f.Variable = op.Expand(f.Value), variable(f, second)
+		expanded = append(expanded, f)
 	}
 	return expanded
+}
+
+// Start finds out whether the server can be asked at all: plain operations are successes, and one is counted as one
+// effect; so is one on the second instance. It also learns how ids stand in responses.
+func (s *Session) Start(ctx context.Context) error {
+	r := s.part(ctx, func(t *T) {
+		first := firstSpelled(t)
+		wantUsable(t, first)
+		t.usual = first.Response.Status
+		began := time.Now()
+		wantCounted(t, t.fresh())
+		t.lag = time.Since(began)
+		if t.Also != nil {
+			wantCounted(t, at(t.fresh(), t.Also))
+		}
+		learnIDs(t)
+	})
+	if r.Verdict != Held {
+		return errors.New(s.secrets.hide(r.Sentence))
+	}
+	return nil
+}
+
+// firstSpelled sends one operation until it is a success, with each way to write its key. It returns the first refusal if none
+// is. The body stays the same: a server that has refused the key has not used it.
+func firstSpelled(t *T) (first ask.Exchange) {
+	op, formats := t.fresh().Op, []string{t.KeyFormat}
+	if t.KeyFormat == "" {
+		formats = []string{quoted, bare}
+	}
+	for _, t.KeyFormat = range formats {
+		e := t.patient(t.request(op))
+		if e.Success() {
+			return e
+		}
+		if first.Request.URL == nil {
+			first = e
+		}
+		if e.Response == nil {
+			break
+		}
+	}
+	return first
+}
+
+// login matches a Location whose path is that of a login.
+var login = regexp.MustCompile(`(?i)^[^?#]*\b(log[-_]?in|sign[-_]?in|sso|auth|oauth2?)\b`)
+
+// wantUsable ends the run unless the response is that of a plain operation.
+func wantUsable(t *T, e ask.Exchange) {
+	name := t.Method + " " + e.Request.URL.Redacted()
+	t.skipIf(!e.Success(), "%s must be a success before anything can be asked: %s%s. %s", name, e, t.excerpt(e), advice(e))
+	location := e.Response.Header.Get("Location")
+	t.skipIf(has([]int{301, 307, 308}, e), "%s is sent elsewhere: %s. Give that URL: %q", name, e, location)
+	isLogin := !t.counts() && login.MatchString(location)
+	t.skipIf(isLogin, "%s is sent to a login: %q. If that is a success, give -effects. %s", name, location, credentials)
+	t.skipIf(isElsewhere(t.usual, e), "%s must be a success, as the first instance's is: %s", name, e)
+}
+
+// isElsewhere reports whether a success sends the client to another place, such as a login, and the usual one does not.
+func isElsewhere(usual int, e ask.Exchange) bool {
+	return usual != 0 && usual < 300 && e.Response.Status >= 300
+}
+
+// wantCounted ends the run unless the request is a success, and counted once.
+func wantCounted(t *T, r ask.Request) {
+	w := t.watch()
+	wantUsable(t, t.patient(r))
+	if !t.counts() {
+		return
+	}
+	after := w.count(w.before + 1)
+	hint := "does anything else add to them, or is each counted twice?"
+	if after <= w.before {
+		hint = "is the list cut to a page, or is the instance one with another database?"
+	}
+	t.skipIf(after != w.before+1, "the effects went from %d to %d with one success of %s: they must go up by one (%s)",
+		w.before, after, r.URL.Redacted(), hint)
+}
+
+const (
+	credentials = "Give the credentials of a user who may do this: -H 'Authorization: Bearer ...', or -H 'Cookie: ...'."
+	csrf        = "Against CSRF, give the token and the cookie of a session with -H, or switch the protection off for the run."
+)
+
+// advice says what to do if the request is no success.
+func advice(e ask.Exchange) string {
+	if e.Response == nil {
+		return adviceTo(e.Err)
+	}
+	for status, says := range map[int]string{
+		401: credentials, 403: credentials + " " + csrf, 419: csrf,
+		404: "Is the path right? Give the URL of a request that creates something.",
+		405: "Give the method of a request that creates something, such as -X PUT.",
+		429: "Raise the server's rate limit for this run.",
+	} {
+		if e.Response.Status == status {
+			return says
+		}
+	}
+	switch {
+	case forgery.Match(e.Response.Body):
+		return csrf
+	case e.Response.Status >= 500:
+		return "The server's log should say why. If it refuses the key, -key says how a key is written."
+	case len(e.Request.Body) == 0:
+		return "Does the request need a body? Give it: -d '{\"amount\":{{n}}}'."
+	}
+	return "Is the request valid, and new each time? In -d, {{n}} and {{uuid}} differ from operation to operation. " +
+		"If the key is refused, -key says how it is written."
+}
+
+var forgery = regexp.MustCompile(`(?i)csrf|forgery|authenticity`)
+
+// adviceTo says what to do if there is no answer.
+func adviceTo(err error) string {
+	switch text := fmt.Sprint(err); {
+	case strings.Contains(text, "x509"):
+		return "If the server is your own, add -insecure."
+	case strings.Contains(text, "TLS handshake"):
+		return "The server does not speak TLS here: give the URL with http://."
+	}
+	return "Is the server running, and is this its address? Try the request with curl first."
+}
+
+// excerpt returns the beginning of the response's body, for an error.
+func (s *Session) excerpt(e ask.Exchange) string {
+	if e.Response == nil || len(e.Response.Body) == 0 {
+		return ""
+	}
+	return ": " + s.shown(string(e.Response.Body), 200)
+}
+
+// learnIDs sends three operations that differ in their key alone or, if the service does not take equal orders, in all.
+func learnIDs(t *T) {
+	first, w := t.fresh(), t.watch()
+	var seen []ask.Exchange
+	for isSame := true; len(seen) < 3; {
+		r := t.fresh()
+		if isSame {
+			r = t.otherKey(first)
+		}
+		switch e := t.patient(r); {
+		case e.Success():
+			seen = append(seen, e)
+		case len(seen) == 0:
+			t.skip("one operation was a success, and the next was none: %s%s. %s", e, t.excerpt(e), advice(e))
+		case !isSame:
+			return
+		default:
+			isSame = false
+			t.noIDs = fmt.Sprintf("give -effects: the service does not take one body under two keys (%s), "+
+				"and its responses have no id", e)
+		}
+	}
+	if t.counts() && t.noIDs == "" { // a replay is for the key, or for what is taken for one
+		marked := slices.ContainsFunc(seen, func(e ask.Exchange) bool { return isReplay(e.Response) })
+		t.equalIsOne = w.count(w.before+2) < w.before+2 && !marked
+	}
+	t.ids = findIDs(seen)
+	if t.noIDs != "" {
+		t.ids = slices.DeleteFunc(t.ids, func(path string) bool { return !isID(path) || echoes(path, seen) })
+	}
 }

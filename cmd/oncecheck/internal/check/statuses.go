@@ -44,8 +44,7 @@ func (s Statuses) mayChange(e ask.Exchange) bool {
 
 // isBusy reports whether the server says that it has no time now.
 func isBusy(e ask.Exchange) bool {
-	return has([]int{http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, e) &&
-		e.Response.Header.Get("X-Should-Retry") != "false"
+	return has([]int{429, 502, 503, 504}, e) && e.Response.Header.Get("X-Should-Retry") != "false"
 }
 
 // isRefusal reports whether the client was told that it is at fault.
@@ -63,14 +62,14 @@ func successes(exchanges ...ask.Exchange) (n int) {
 }
 
 // isReplay reports whether the response says that it is a replay.
-func isReplay(r *ask.Response) bool { return replayHeader(r) != "" }
+func isReplay(r *ask.Response) bool { return replayHeader(r.Header) != "" }
 
 // replayHeader returns the name of the header that says so, or nothing.
-func replayHeader(r *ask.Response) string {
-	for name, values := range r.Header {
+func replayHeader(h http.Header) string {
+	for name, values := range h {
 		lower := strings.ToLower(name)
-		if strings.Contains(lower, "idempot") && strings.Contains(lower, "repl") && len(values) > 0 &&
-			!strings.EqualFold(values[0], "false") && values[0] != "0" && values[0] != "" {
+		isMark := strings.Contains(lower, "idempot") && strings.Contains(lower, "repl")
+		if isMark && !slices.Contains([]string{"false", "0", ""}, strings.ToLower(values[0])) {
 			return name
 		}
 	}
@@ -82,12 +81,23 @@ func sameBody(first, e ask.Exchange) bool {
 	return first.Success() && e.Success() && first.Response.SameBody(e.Response)
 }
 
+// twoBodies returns two successes with different bodies, or nothing.
+func twoBodies(answers []ask.Exchange) []ask.Exchange {
+	won := slices.IndexFunc(answers, ask.Exchange.Success)
+	for _, e := range answers {
+		if e.Success() && !sameBody(answers[won], e) {
+			return []ask.Exchange{answers[won], e}
+		}
+	}
+	return nil
+}
+
 // statuses says which statuses are expected, each once.
 func statuses(list []int) string {
 	var words []string
-	for i, status := range list {
-		if !slices.Contains(list[:i], status) {
-			words = append(words, strconv.Itoa(status))
+	for _, status := range list {
+		if word := strconv.Itoa(status); !slices.Contains(words, word) {
+			words = append(words, word)
 		}
 	}
 	return strings.Join(words, " or ")

@@ -36,9 +36,9 @@ type Result struct {
 	Shown []ask.Exchange `json:"-"` // that show it, in the order in which they were sent
 }
 
-// T is what a check has while it runs, like testing.T: Failf and NotAsked end the check.
+// T is what a check has while it runs, like testing.T: fail and skip end the check.
 type T struct {
-	s      *Session
+	*Session
 	ctx    context.Context
 	sent   []ask.Exchange
 	result Result
@@ -49,72 +49,56 @@ type T struct {
 func (s *Session) Run(ctx context.Context, checks []Check, begin func(Check), report func(Result)) {
 	for _, c := range checks {
 		begin(c)
-		t := &T{s: s, ctx: ctx, result: Result{Check: c, Verdict: Held}}
-		if missing := s.missing(c); missing != "" {
-			t.result.Verdict, t.result.Sentence = NotAsked, missing
-		} else {
-			t.do(c.ask)
+		r := Result{Verdict: NotAsked, Sentence: s.missing(c)}
+		if r.Sentence == "" {
+			r = s.part(ctx, c.ask)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.secrets.hideIn(&t.result)
-		report(t.result)
+		r.Check = c
+		s.secrets.hideIn(&r)
+		report(r)
 	}
 }
 
-// do runs a part in a goroutine of its own, so that it can end anywhere.
-func (t *T) do(part func(*T)) {
+// part runs a part in a goroutine of its own, so that it can end anywhere.
+func (s *Session) part(ctx context.Context, ask func(*T)) Result {
+	t := &T{Session: s, ctx: ctx, result: Result{Verdict: Held}}
 	var done sync.WaitGroup
-	done.Go(func() { part(t) })
+	done.Go(func() { ask(t) })
 	done.Wait()
+	return t.result
 }
 
-// missing says what the check needs and was not given, or nothing.
-func (s *Session) missing(c Check) string {
-	given := map[Need]bool{
-		Effects: s.countsEffects() || len(s.ids) > 0, Counted: s.countsEffects(), Slow: s.Slow != nil, User2: len(s.User2) > 0,
-		Also: s.Also != nil, Restart: s.Restart.Given(), Store: s.StoreDown.Given() && s.StoreUp.Given(), Fail: s.Fail != nil,
-		Samples: s.Samples != nil, OtherURL: s.OtherURL != nil,
-	}
-	for _, need := range c.Needs {
-		if need == Effects && !given[need] && s.noIDs != "" {
-			return s.noIDs
-		}
-		if !given[need] {
-			return string(need)
-		}
-	}
-	return ""
-}
-
-// Failf ends the check: it was not what it should be. It shows what the check has sent, or only what Show was given.
-func (t *T) Failf(want, format string, args ...any) {
-	t.result.Verdict, t.result.Want, t.result.Got = Failed, Printable(want), Printable(fmt.Sprintf(format, args...))
-	t.result.Sentence = t.result.Got + ", want " + t.result.Want
-	if t.result.Shown == nil {
-		t.result.Shown = slices.Clone(t.sent)
+// fail ends the check: it was not what it should be. It shows what the check has sent, or only what show was given.
+func (t *T) fail(want, format string, args ...any) {
+	r := &t.result
+	r.Verdict, r.Want, r.Got = Failed, Printable(want), Printable(fmt.Sprintf(format, args...))
+	r.Sentence = r.Got + ", want " + r.Want
+	if r.Shown == nil {
+		r.Shown = slices.Clone(t.sent)
 	}
 	runtime.Goexit()
 }
 
-// NotAsked ends the check without a verdict.
-func (t *T) NotAsked(format string, args ...any) {
-	t.result.Verdict, t.result.Sentence, t.result.Shown = NotAsked, Printable(fmt.Sprintf(format, args...)), nil
+// skip ends the check without a verdict.
+func (t *T) skip(format string, args ...any) {
+	t.result = Result{Verdict: NotAsked, Sentence: Printable(fmt.Sprintf(format, args...))}
 	runtime.Goexit()
 }
 
-// failIf is Failf if the condition holds.
+// failIf is fail if the condition holds.
 func (t *T) failIf(wrong bool, want, format string, args ...any) {
 	if wrong {
-		t.Failf(want, format, args...)
+		t.fail(want, format, args...)
 	}
 }
 
-// skipIf is NotAsked if the condition holds.
+// skipIf is skip if the condition holds.
 func (t *T) skipIf(unseen bool, format string, args ...any) {
 	if unseen {
-		t.NotAsked(format, args...)
+		t.skip(format, args...)
 	}
 }
 
@@ -131,118 +115,119 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Show is called before Failf with the exchanges that show the failure.
-func (t *T) Show(exchanges ...ask.Exchange) { t.result.Shown = exchanges }
+// show is called before fail with the exchanges that show the failure.
+func (t *T) show(exchanges ...ask.Exchange) { t.result.Shown = exchanges }
 
-// Say sets the sentence of a check that holds.
-func (t *T) Say(format string, args ...any) {
+// say sets the sentence of a check that holds.
+func (t *T) say(format string, args ...any) {
 	t.result.Sentence = Printable(fmt.Sprintf(format, args...))
 }
 
-// Once fails the check unless there was exactly one effect.
-func (t *T) Once(n int) {
-	t.failIf(n != 1, "one effect", "%s", effects(n))
-}
+// success fails the check unless the exchange is a success.
+func (t *T) success(e ask.Exchange) { t.failIf(!e.Success(), "a success", "%s", e) }
 
-// AtMostOnce fails the check if there was more than one effect.
-func (t *T) AtMostOnce(n int) {
-	t.failIf(n > 1, "at most one effect", "%s", effects(n))
-}
-
-// Success fails the check unless the exchange is a success.
-func (t *T) Success(e ask.Exchange) {
-	t.failIf(!e.Success(), "a success", "%s", e)
-}
-
-// Same fails the check unless both exchanges are successes with one body.
-func (t *T) Same(first, again ask.Exchange) {
+// same fails the check unless both exchanges are successes with one body.
+func (t *T) same(first, again ask.Exchange) {
 	t.failIf(!sameBody(first, again), "the first's response", "%s", again)
 }
 
-// Send sends a request.
-func (t *T) Send(r ask.Request) ask.Exchange { return t.keep(t.s.Client.Do(t.ctx, r))[0] }
+// send sends a request.
+func (t *T) send(r ask.Request) ask.Exchange { return t.keep(t.Client.Do(t.ctx, r))[0] }
 
-// SendAll sends the requests at the same instant.
-func (t *T) SendAll(requests []ask.Request) []ask.Exchange {
+// sendAll sends the requests at the same instant.
+func (t *T) sendAll(requests ...ask.Request) []ask.Exchange {
 	t.needParallel(len(requests))
 	for i := range requests {
 		requests[i].AtOnce = true
 	}
-	return t.keep(t.s.Client.Together(t.ctx, requests)...)
+	return t.keep(t.Client.Together(t.ctx, requests)...)
 }
 
 // needParallel ends the check if so many requests may not be under way at a time.
 func (t *T) needParallel(n int) {
-	t.skipIf(n > t.s.Client.Parallel(), "%d requests at once need -parallel %d", n, n)
+	t.skipIf(n > t.Client.Parallel, "%d requests at once need -parallel %d", n, n)
 }
 
 // keep remembers exchanges for a failure, and ends the check if the run may ask no more.
 func (t *T) keep(exchanges ...ask.Exchange) []ask.Exchange {
 	for _, e := range exchanges {
-		t.skipIf(errors.Is(e.Err, ask.ErrBudget) || errors.Is(e.Err, context.Canceled), "%v", e.Err)
+		over := errors.Is(e.Err, ask.ErrBudget) || errors.Is(e.Err, context.Canceled)
+		t.skipIf(over, "%v", e.Err)
 	}
 	t.sent = append(t.sent, exchanges...)
 	return exchanges
 }
 
-// SendPatiently sends a request, and again while the server is too busy for it.
-func (t *T) SendPatiently(r ask.Request) ask.Exchange { return t.keep(t.s.sendPatiently(t.ctx, r))[0] }
+// firstWait is the pause before something is done again. It doubles, up to a second.
+const firstWait = 50 * time.Millisecond
 
-// First sends the first request of an operation. Without a success there is nothing to repeat.
-func (t *T) First(r ask.Request) ask.Exchange {
-	e := t.SendPatiently(r)
+// until does something until it is done, and for no longer than the limit.
+func (t *T) until(limit time.Duration, isDone func() bool) {
+	began := time.Now()
+	for wait := firstWait; !isDone() && time.Since(began)+wait <= limit; wait = min(2*wait, time.Second) {
+		t.pause(wait)
+	}
+}
+
+// repeat sends a request until its answer is another, and for no longer than the limit. It returns the last exchange.
+func (t *T) repeat(r ask.Request, limit time.Duration, goOn func(ask.Exchange) bool) (e ask.Exchange) {
+	began := time.Now()
+	t.until(limit, func() bool {
+		waited := time.Since(began)
+		e = t.Client.Do(t.ctx, r)
+		e.Request.Waited = waited
+		return !goOn(e)
+	})
+	return e
+}
+
+// patient sends a request, and again while the server is too busy for it: a rate limit, or a slow machine, is no fault.
+func (t *T) patient(r ask.Request) ask.Exchange { return t.keep(t.repeat(r, t.Patience, isBusy))[0] }
+
+// first sends the first request of an operation. Without a success there is nothing to repeat.
+func (t *T) first(r ask.Request) ask.Exchange {
+	e := t.patient(r)
 	t.skipIf(!e.Success(), "the first request was no success: %s", e)
 	return e
 }
 
-// Stored sends the first request of an operation, and repeats it until its key has come to rest.
-func (t *T) Stored(r ask.Request) ask.Exchange {
-	first := t.First(r)
-	t.Rest(r)
+// stored sends the first request of an operation, and repeats it until its key has come to rest.
+func (t *T) stored(r ask.Request) ask.Exchange {
+	first := t.first(r)
+	t.rest(r)
 	return first
 }
 
-// Settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
+// settle repeats the request until it is answered: with a success, or with a refusal that is no invitation to try again.
 // The last exchange is returned; it may be none of these if the patience is over.
-func (t *T) Settle(r ask.Request) ask.Exchange {
-	return t.keep(t.s.repeatWhile(t.ctx, r, t.s.Patience, t.mayChange))[0]
+func (t *T) settle(r ask.Request) ask.Exchange {
+	return t.keep(t.repeat(r, t.Patience, t.Statuses.mayChange))[0]
 }
 
-// SettleAnswered is [T.Settle] for a request that was answered before, so that it runs no longer. It is no more patient than
-// [T.Rest].
-func (t *T) SettleAnswered(r ask.Request) ask.Exchange { return t.rest(r, t.mayChange) }
-
-// Rest repeats a request that was answered until its key has come to rest: until it is no longer refused as in flight. Some
+// rest repeats a request that was answered until its key has come to rest: until it is no longer refused as in flight. Some
 // servers send a response first and store it a moment later. What is asked of the key before that says nothing.
-func (t *T) Rest(r ask.Request) ask.Exchange {
-	return t.rest(r, func(e ask.Exchange) bool {
-		return t.s.Statuses.isInFlight(e) || isBusy(e) || has([]int{http.StatusLocked, http.StatusTooEarly}, e)
+func (t *T) rest(r ask.Request) ask.Exchange {
+	return t.restWhile(r, func(e ask.Exchange) bool {
+		return t.Statuses.isInFlight(e) || isBusy(e) || has([]int{http.StatusLocked, http.StatusTooEarly}, e)
 	})
 }
 
-// rest waits for a moment only if a key did not come to rest before: then none does.
-func (t *T) rest(r ask.Request, goOn func(ask.Exchange) bool) ask.Exchange {
-	limit := t.s.Patience
-	if t.s.restless {
+// restWhile waits for a moment only if a key did not come to rest before: then none does.
+func (t *T) restWhile(r ask.Request, goOn func(ask.Exchange) bool) ask.Exchange {
+	limit := t.Patience
+	if t.restless {
 		limit = min(limit, 2*time.Second)
 	}
-	e := t.s.repeatWhile(t.ctx, r, limit, goOn)
-	t.s.restless = t.s.restless || t.s.Statuses.isInFlight(e)
+	e := t.repeat(r, limit, goOn)
+	t.restless = t.restless || t.Statuses.isInFlight(e)
 	return t.keep(e)[0]
 }
 
-// mayChange reports whether the answer may become another, and remembers it as a refusal of a request in flight.
-func (t *T) mayChange(e ask.Exchange) bool {
-	goOn := t.s.Statuses.mayChange(e)
-	if goOn {
-		t.refused("in flight", e)
-	}
-	return goOn
-}
-
-// Pause waits.
-func (t *T) Pause(d time.Duration) {
-	if err := pause(t.ctx, d); err != nil {
-		t.NotAsked("%v", err)
+// pause waits.
+func (t *T) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-t.ctx.Done():
+		t.skip("%v", context.Cause(t.ctx))
 	}
 }

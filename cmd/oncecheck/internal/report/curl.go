@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,19 +17,20 @@ import (
 // maxShown limits the requests of one failure.
 const maxShown = 8
 
+// keyNames are the shell variables of the keys.
+type keyNames map[string]string
+
 // Curl returns shell lines that send the exchanges again, under new keys, each with what was answered as a comment.
 // The values of the user's headers are shell variables: a report is read by more people than may have them.
-func Curl(exchanges []ask.Exchange) []string {
-	keys := map[string]string{} // the name of each key's variable
-	var lines []string
+func Curl(exchanges []ask.Exchange) (lines []string) {
+	keys := keyNames{}
 	for _, e := range exchanges {
-		if _, ok := keys[e.Request.Key]; !ok && e.Request.Key != "" {
-			name := "KEY"
-			if len(keys) > 0 {
-				name += strconv.Itoa(len(keys) + 1)
+		if key := e.Request.Op.Key; keys[key] == "" && key != "" {
+			keys[key] = "KEY"
+			if len(keys) > 1 {
+				keys[key] += strconv.Itoa(len(keys))
 			}
-			keys[e.Request.Key] = name
-			lines = append(lines, name+"=$("+newUUID+")")
+			lines = append(lines, keys[key]+"=$("+newUUID+")")
 		}
 	}
 	running := false // a job of the shell
@@ -40,8 +42,7 @@ func Curl(exchanges []ask.Exchange) []string {
 		var together []ask.Exchange
 		together, exchanges = batch(exchanges)
 		r := together[0].Request
-		lines = appendCommands(lines, r.Before)
-		line := command(together, keys)
+		line := keys.command(together)
 		switch {
 		case r.Waited >= 50*time.Millisecond: // else this is the first try
 			line = fmt.Sprintf("for wait in %.1f 0; do %s; sleep $wait; done", r.Waited.Seconds()+0.1, line)
@@ -55,7 +56,9 @@ func Curl(exchanges []ask.Exchange) []string {
 			line += "; wait"
 			running = false
 		}
-		lines = appendCommands(append(lines, line+"  # "+comment(together)), together[len(together)-1].Request.After)
+		line += "  # " + comment(together)
+		last := together[len(together)-1].Request
+		lines = slices.Concat(lines, commands(r.Before), []string{line}, commands(last.After))
 	}
 	if running {
 		lines = append(lines, "wait")
@@ -63,15 +66,12 @@ func Curl(exchanges []ask.Exchange) []string {
 	return lines
 }
 
+func commands(lines string) []string {
+	return strings.FieldsFunc(lines, func(c rune) bool { return c == '\n' })
+}
+
 // newUUID is the command of a POSIX shell that prints a UUID of version 4. Small images have no uuidgen.
 const newUUID = "printf '%s%s-%s-4%.3s-a%.3s-%s%s%s' $(od -An -N16 -tx2 /dev/urandom)"
-
-func appendCommands(lines []string, commands string) []string {
-	if commands == "" {
-		return lines
-	}
-	return append(lines, strings.Split(commands, "\n")...)
-}
 
 // batch returns the exchanges that one command sends, and the others: those that are like the first, but for their URL,
 // and were sent at the same instant.
@@ -82,7 +82,7 @@ func batch(exchanges []ask.Exchange) (together, others []ask.Exchange) {
 		switch {
 		case i > 0 && !(first.AtOnce && r.AtOnce):
 			return together, append(others, exchanges[i:]...)
-		case r.Key == first.Key && r.Second == first.Second && bytes.Equal(r.Body, first.Body):
+		case r.Op.Key == first.Op.Key && r.Second == first.Second && bytes.Equal(r.Body, first.Body):
 			together = append(together, e)
 		default:
 			others = append(others, e)
@@ -91,32 +91,41 @@ func batch(exchanges []ask.Exchange) (together, others []ask.Exchange) {
 	return together, others
 }
 
+// count returns the texts, each once, and how often it occurs.
+func count(texts []string) (different []string, times map[string]int) {
+	times = map[string]int{}
+	for _, text := range texts {
+		if times[text]++; times[text] == 1 {
+			different = append(different, text)
+		}
+	}
+	return different, times
+}
+
 // comment says what is special about the requests, and how they were answered.
 func comment(exchanges []ask.Exchange) string {
-	var parts []string
-	if note := exchanges[0].Request.Note; note != "" {
-		parts = append(parts, note)
-	}
-	seen := map[string]int{}
 	var answers []string
 	for _, e := range exchanges {
 		answer := e.String()
 		if e.Response != nil && len(e.Response.Body) > 0 {
 			answer += " " + excerpt(e.Response.Body)
 		}
-		if seen[answer]++; seen[answer] == 1 {
-			answers = append(answers, answer)
-		}
+		answers = append(answers, answer)
 	}
+	answers, times := count(answers)
 	for i, answer := range answers {
-		if seen[answer] > 1 {
-			answers[i] = fmt.Sprintf("%d times %s", seen[answer], answer)
+		if times[answer] > 1 {
+			answers[i] = fmt.Sprintf("%d times %s", times[answer], answer)
 		}
 	}
 	if len(answers) > 5 {
 		answers = append(answers[:5], fmt.Sprintf("and %d other answers", len(answers)-5))
 	}
-	return strings.Join(append(parts, strings.Join(answers, " | ")), ": ")
+	text := strings.Join(answers, " | ")
+	if note := exchanges[0].Request.Note; note != "" {
+		text = note + ": " + text
+	}
+	return text
 }
 
 // excerpt returns the beginning of a body on one line.
@@ -128,44 +137,32 @@ func excerpt(body []byte) string {
 }
 
 // command returns the curl command of requests that differ in their URL alone.
-func command(exchanges []ask.Exchange, keys map[string]string) string {
+func (keys keyNames) command(exchanges []ask.Exchange) string {
 	r := exchanges[0].Request
-	words := []string{"curl", "-isS"}
-	if len(exchanges) > 1 {
-		words = append(words, "-Z", "--parallel-immediate", "--no-progress-meter")
+	words := []string{"curl -isS"}
+	add := func(isSo bool, more ...string) {
+		if isSo {
+			words = append(words, more...)
+		}
 	}
-	switch {
-	case r.Method == http.MethodHead:
-		words = append(words, "-I")
-	case r.Method != http.MethodGet:
-		words = append(words, "-X", r.Method)
-	}
-	if r.HTTP2 && r.URL.Scheme == "http" {
-		words = append(words, "--http2-prior-knowledge")
-	} else if r.HTTP2 {
-		words = append(words, "--http2")
-	}
+	add(len(exchanges) > 1, "-Z --parallel-immediate --no-progress-meter")
+	add(r.Method == http.MethodHead, "-I")
+	add(r.Method != http.MethodHead && r.Method != http.MethodGet, "-X", r.Method)
+	add(r.HTTP2 && r.URL.Scheme == "http", "--http2-prior-knowledge")
+	add(r.HTTP2 && r.URL.Scheme != "http", "--http2")
 	var leaves time.Duration // of the most patient client that got no answer
 	for _, e := range exchanges {
 		leaves = max(leaves, e.Request.Leaves)
 	}
-	if leaves > 0 {
-		words = append(words, "-m", strconv.FormatFloat(leaves.Seconds(), 'f', -1, 64))
-	}
+	add(leaves > 0, "-m", strconv.FormatFloat(leaves.Seconds(), 'f', -1, 64))
 	for _, f := range r.Header {
-		words = append(words, "-H", header(f, r, keys))
+		words = append(words, "-H", keys.header(f, r.Op.Key))
 	}
-	if r.Chunked {
-		words = append(words, "-H", "'Transfer-Encoding: chunked'")
-	}
-	if r.Expect {
-		words = append(words, "-H", "'Expect: 100-continue'")
-	}
-	if len(r.Body) > 0 {
-		words = append(words, "--data-binary", quote(string(r.Body), r.Key, keys))
-	}
+	add(r.Chunked, "-H 'Transfer-Encoding: chunked'")
+	add(r.Expect, "-H 'Expect: 100-continue'")
+	add(len(r.Body) > 0, "--data-binary", keys.quote(string(r.Body), r.Op.Key))
 	for _, u := range urls(exchanges) {
-		words = append(words, quote(u, r.Key, keys))
+		words = append(words, keys.quote(u, r.Op.Key))
 	}
 	return strings.Join(words, " ")
 }
@@ -174,15 +171,13 @@ func command(exchanges []ask.Exchange, keys map[string]string) string {
 var notGlob = strings.NewReplacer("[", "%5B", "]", "%5D", "{", "%7B", "}", "%7D")
 
 // urls returns the URLs as arguments of curl. One that is asked several times has a pattern behind it, which is not sent.
-func urls(exchanges []ask.Exchange) (list []string) {
-	times := map[string]int{}
+func urls(exchanges []ask.Exchange) []string {
+	var all []string
 	for _, e := range exchanges {
 		u := e.Request.URL
-		name := u.Scheme + "://" + u.Host + notGlob.Replace(u.RequestURI())
-		if times[name]++; times[name] == 1 {
-			list = append(list, name)
-		}
+		all = append(all, u.Scheme+"://"+u.Host+notGlob.Replace(u.RequestURI()))
 	}
+	list, times := count(all)
 	for i, name := range list {
 		if times[name] > 1 {
 			list[i] += fmt.Sprintf("#[1-%d]", times[name])
@@ -192,20 +187,20 @@ func urls(exchanges []ask.Exchange) (list []string) {
 }
 
 // header returns the argument of -H.
-func header(f ask.Field, r ask.Request, keys map[string]string) string {
+func (keys keyNames) header(f ask.Field, key string) string {
 	switch {
 	case f.Variable != "":
 		return `"` + doubleQuoted.Replace(f.Name) + ": $" + f.Variable + `"`
 	case f.Value == "":
 		return "'" + f.Name + ";'" // curl's way to write a header without a value
 	}
-	return quote(f.Name+": "+f.Value, r.Key, keys)
+	return keys.quote(f.Name+": "+f.Value, key)
 }
 
 var doubleQuoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
 
 // quote returns s as one word of the shell, with the key replaced by its variable.
-func quote(s, key string, keys map[string]string) string {
+func (keys keyNames) quote(s, key string) string {
 	if key == "" || !strings.Contains(s, key) {
 		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}

@@ -99,7 +99,7 @@ func TestCurlKeysInAnyShell(t *testing.T) {
 func TestCurlOrder(t *testing.T) {
 	t.Parallel()
 	change := func(change func(*ask.Request)) ask.Exchange {
-		r := ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "one"}, Key: "key-1"}
+		r := ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "one"}, Op: ask.Operation{Key: "key-1"}}
 		change(&r)
 		return answered(r, 200, "")
 	}

@@ -3,6 +3,7 @@ package report
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
@@ -26,35 +27,7 @@ type Entry struct {
 }
 
 // Broken reports whether the entry is a failure that makes the run fail.
-func (e Entry) Broken() bool { return e.Verdict == check.Failed && e.Counts && !e.Known }
-
-// Sums are the numbers of results.
-type Sums struct {
-	Held     int `json:"held"`
-	Failed   int `json:"failed"` // that count
-	Known    int `json:"known"`  // failures that are expected
-	Noted    int `json:"noted"`  // failures of a level that does not count
-	NotAsked int `json:"notAsked"`
-}
-
-// Sums counts the results.
-func (r Report) Sums() (s Sums) {
-	for _, e := range r.Entries {
-		switch {
-		case e.Verdict == check.Held:
-			s.Held++
-		case e.Verdict == check.NotAsked:
-			s.NotAsked++
-		case e.Known:
-			s.Known++
-		case e.Counts:
-			s.Failed++
-		default:
-			s.Noted++
-		}
-	}
-	return s
-}
+func (e Entry) Broken() bool { return e.word() == "FAILED" }
 
 // word is the verdict as people read it.
 func (e Entry) word() string {
@@ -69,34 +42,57 @@ func (e Entry) word() string {
 	return "noted"
 }
 
-// is reports whether both are results of one check.
-func (e Entry) is(other Entry) bool { return e.Check.ID == other.Check.ID }
+// Sums are the numbers of results.
+type Sums struct {
+	Held     int `json:"held"`
+	Failed   int `json:"failed"` // that count
+	Known    int `json:"known"`  // failures that are expected
+	Noted    int `json:"noted"`  // failures of a level that does not count
+	NotAsked int `json:"notAsked"`
+}
+
+// Sums counts the results.
+func (r Report) Sums() (s Sums) {
+	of := map[string]*int{
+		"held": &s.Held, "FAILED": &s.Failed, "known": &s.Known, "noted": &s.Noted, "not asked": &s.NotAsked,
+	}
+	for _, e := range r.Entries {
+		*of[e.word()]++
+	}
+	return s
+}
+
+// String says the numbers in words.
+func (s Sums) String() string {
+	text := fmt.Sprintf("%d held, %d failed", s.Held, s.Failed)
+	if s.Known > 0 {
+		text += fmt.Sprintf(", %d known", s.Known)
+	}
+	if s.Noted > 0 {
+		text += fmt.Sprintf(", %d noted", s.Noted)
+	}
+	return text + fmt.Sprintf(", %d not asked", s.NotAsked)
+}
 
 // sentence says what was seen, or what holds.
 func (e Entry) sentence() string {
 	switch {
-	case e.Verdict == check.Held && e.Sentence != "":
-		return e.Check.Title + " (" + e.Sentence + ")"
-	case e.Verdict == check.Held:
-		return e.Check.Title
 	case e.Verdict == check.NotAsked:
 		return e.Sentence
+	case e.Sentence == "":
+		return e.Check.Title
+	case e.Verdict == check.Held:
+		return e.Check.Title + " (" + e.Sentence + ")"
 	}
 	return e.Check.Title + ": " + e.Sentence
 }
 
 // facts are what there is to say of a failure.
 func (e Entry) facts() [][2]string {
-	return [][2]string{
-		{"seen", e.Got}, {"expected", e.Want}, {"customer", e.Check.Customer}, {"asked", e.Check.Asserts}, {"text", e.texts()},
-	}
+	return [][2]string{{"seen", e.Got}, {"expected", e.Want}, {"customer", e.Check.Customer}, {"text", e.texts()}}
 }
 
 // texts joins the references, or says that there is none.
 func (e Entry) texts() string {
-	var words []string
-	for _, r := range e.Check.Texts {
-		words = append(words, string(r))
-	}
-	return cmp.Or(strings.Join(words, "; "), "no text; correctness demands it")
+	return cmp.Or(strings.Join(e.Check.Texts, "; "), "no text; correctness demands it")
 }

@@ -25,12 +25,12 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // row returns a check that does not change with the table.
 func row(id string, level check.Level) check.Check {
-	return check.Check{ID: id, Level: level, Title: "a repetition does not run again", Asserts: "A request, and the same again: one effect.",
-		Texts: []check.Reference{check.Draft26}, Customer: "charged twice", Needs: []check.Need{check.Effects}}
+	return check.Check{ID: id, Level: level, Title: "a repetition does not run again",
+		Texts: []string{check.Draft26}, Customer: "charged twice", Needs: check.Effects}
 }
 
 func request(key string) ask.Request {
-	return ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:8080", Path: "/payments"}, Key: key,
+	return ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:8080", Path: "/payments"}, Op: ask.Operation{Key: key},
 		Header: []ask.Field{{Name: "Authorization", Value: "Bearer secret", Variable: "AUTHORIZATION"}, {Name: "Idempotency-Key", Value: `"` + key + `"`}},
 		Body:   []byte(`{"amount":1001,"note":"it's"}`)}
 }

@@ -1,6 +1,4 @@
-// Package hook runs what the user gives beside the URL: a way to count effects, and commands that restart the server or
-// stop its store.
-package hook
+package check
 
 import (
 	"bytes"
@@ -17,11 +15,10 @@ import (
 // Command is a line for sh. The empty one is not given.
 type Command string
 
-// Given reports whether the user has given the command.
-func (c Command) Given() bool { return c != "" }
-
-// Run runs the command and returns its standard output.
-func (c Command) Run(ctx context.Context) ([]byte, error) {
+// Run runs the command, for no longer than the limit, and returns its standard output.
+func (c Command) Run(ctx context.Context, limit time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took more than %v", limit))
+	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", string(c))
 	var stdout, stderr limited
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -33,8 +30,9 @@ func (c Command) Run(ctx context.Context) ([]byte, error) {
 		err = nil
 	case err != nil && ctx.Err() != nil:
 		return nil, fmt.Errorf("the command was ended: %w", context.Cause(ctx))
-	case err != nil:
-		return nil, fmt.Errorf("the command failed: %w: %s", err, firstLine(stderr.String())) // which may have a password in it
+	case err != nil: // the command is not shown: it may have a password in it
+		line, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+		return nil, fmt.Errorf("the command failed: %w: %s", err, line)
 	}
 	return stdout.Bytes(), nil
 }
@@ -50,35 +48,29 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
-	return line
-}
-
-// ParseCount reads how often something has happened: a whole number, or a JSON array, whose length it is. An object with
+// parseCount reads how often something has happened: a whole number, or a JSON array, whose length it is. An object with
 // one array among its members (as in {"data": [...]}) counts as that array.
-func ParseCount(output []byte) (int, error) {
+func parseCount(output []byte) (int, error) {
 	text := bytes.TrimSpace(output)
 	if n, err := strconv.Atoi(string(text)); err == nil && n >= 0 {
 		return n, nil
 	}
-	var list []json.RawMessage
-	if bytes.HasPrefix(text, []byte("[")) && json.Unmarshal(text, &list) == nil {
-		return len(list), nil
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		members = map[string]json.RawMessage{"": text}
 	}
-	var object map[string]json.RawMessage
-	_ = json.Unmarshal(text, &object) // without an object there is no array
-	arrays := 0
-	for _, member := range object {
-		if bytes.HasPrefix(member, []byte("[")) && json.Unmarshal(member, &list) == nil {
-			arrays++
+	arrays, n := 0, 0
+	for _, member := range members {
+		var list []json.RawMessage
+		if json.Unmarshal(member, &list) == nil && list != nil {
+			arrays, n = arrays+1, len(list)
 		}
 	}
 	switch arrays {
 	case 0:
 		return 0, errors.New("it is neither a number of effects nor a JSON array")
 	case 1:
-		return len(list), nil
+		return n, nil
 	}
 	return 0, errors.New("the object has several arrays: which one to count?")
 }

@@ -1,0 +1,219 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
+)
+
+// A screen has so many lines of failures, and so many characters in one.
+const (
+	maxLines = 16
+	maxWidth = 120
+)
+
+// Text writes what does not hold, a line for each cause, the gravest failure with what shows it, and the result. With Verbose
+// it writes a table of all checks, and every failure in full.
+func (r Report) Text(w io.Writer) error {
+	var b bytes.Buffer
+	groups := r.groups()
+	if r.Verbose {
+		r.table(&b)
+	} else {
+		causes(&b, groups)
+	}
+	says, next := r.verdict()
+	fmt.Fprintf(&b, "\n%s. %d requests, seed %d.\n%s\n%s\n", r.Sums(), r.Requests, r.Seed, r.more(), says)
+	if len(groups) > 0 && groups[0].lead.Broken() {
+		groups[0].lead.shown(&b)
+		if !r.Verbose {
+			b.WriteString("For all checks, and every failure in full, add -verbose; for one, -only and its id.\n")
+		}
+	}
+	if next != "" {
+		fmt.Fprintf(&b, "Next: %s\n", next)
+	}
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// table writes a line for each check, and each failure in full.
+func (r Report) table(b *bytes.Buffer) {
+	table := tabwriter.NewWriter(b, 0, 8, 2, ' ', 0)
+	for _, e := range r.Entries {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", e.word(), e.Check.Level, e.Check.ID, e.sentence())
+	}
+	_ = table.Flush() // into memory
+	for _, e := range r.Entries {
+		if e.Verdict == check.Failed {
+			b.WriteString(e.details())
+		}
+	}
+}
+
+// causes writes a line for each group of failures, no more than a screen has.
+func causes(b *bytes.Buffer, groups []group) {
+	width := 0
+	for _, g := range groups {
+		width = max(width, len(g.lead.Check.ID))
+	}
+	for _, g := range groups[:min(len(groups), maxLines)] {
+		also := ""
+		if g.also > 0 {
+			also = fmt.Sprintf(" (and %d more by this)", g.also)
+		}
+		c := g.lead.Check
+		line := fmt.Sprintf("%-6s  %-6s  %-*s  ", g.lead.word(), c.Level, width, c.ID)
+		end := ": " + cut(g.lead.Got, 44) + also
+		fmt.Fprintf(b, "%s%s%s\n", line, cut(c.Title, maxWidth-len(line)-len([]rune(end))), end)
+	}
+	if more := len(groups) - maxLines; more > 0 {
+		fmt.Fprintf(b, "and %d lines more, which -verbose has\n", more)
+	}
+}
+
+// cut returns the beginning of a sentence.
+func cut(s string, width int) string {
+	if runes := []rune(s); len(runes) > width {
+		return string(runes[:max(0, width-1)]) + "…"
+	}
+	return s
+}
+
+// variable matches a header of a curl line whose value is a credential, or a command of the user's.
+var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"|sh -c "\$`)
+
+// shown writes what the failure means, and what shows it.
+func (e Entry) shown(b *bytes.Buffer) {
+	fmt.Fprintf(b, "For a customer: %s.\nExpected: %s (%s).\n\n", e.Check.Customer, e.Want, e.texts())
+	lines := Curl(e.Shown)
+	for _, line := range lines {
+		fmt.Fprintf(b, "    %s\n", line)
+	}
+	if lines != nil {
+		b.WriteString("\n")
+	}
+	if slices.ContainsFunc(lines, variable.MatchString) {
+		b.WriteString("$AUTHORIZATION and the like stand for the values of your flags. ")
+	}
+}
+
+// details says what a failure means and how to see it again.
+func (e Entry) details() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s %s %s: %s\n", e.word(), e.Check.Level, e.Check.ID, e.Check.Title)
+	for _, fact := range e.facts() {
+		fmt.Fprintf(&b, "  %-10s %s\n", fact[0]+":", fact[1])
+	}
+	for i, line := range Curl(e.Shown) {
+		if i == 0 {
+			b.WriteString("  again:\n")
+		}
+		fmt.Fprintf(&b, "    %s\n", line)
+	}
+	return b.String()
+}
+
+// Markdown writes the report for a page such as GitHub's summary of a job.
+func (r Report) Markdown(w io.Writer) error {
+	var b bytes.Buffer
+	says, next := r.verdict()
+	fmt.Fprintf(&b, "## oncecheck: %s\n\n`%s`\n\n%s\n", r.Sums(), r.Target, cell(says))
+	if next != "" {
+		fmt.Fprintf(&b, "\nNext: %s\n", cell(next))
+	}
+	for _, g := range r.groups() {
+		if g.lead.Counts {
+			g.lead.section(&b)
+		}
+	}
+	b.WriteString("\n<details><summary>All checks</summary>\n\n| | Level | Check | |\n|---|---|---|---|\n")
+	for _, e := range r.Entries {
+		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", e.word(), e.Check.Level, e.Check.ID, cell(e.sentence()))
+	}
+	b.WriteString("\n</details>\n")
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// section writes a failure.
+func (e Entry) section(b *bytes.Buffer) {
+	fmt.Fprintf(b, "\n### %s `%s`\n\n%s\n\n", e.word(), e.Check.ID, cell(e.Check.Title))
+	b.WriteString("| | |\n|---|---|\n")
+	for _, fact := range e.facts() {
+		fmt.Fprintf(b, "| %s | %s |\n", fact[0], cell(fact[1]))
+	}
+	if lines := strings.Join(Curl(e.Shown), "\n"); lines != "" {
+		fmt.Fprintf(b, "\n~~~sh\n%s\n~~~\n", strings.ReplaceAll(lines, "~~~", "~ ~ ~"))
+	}
+}
+
+// markup are the characters that a server could use to write its own page.
+var markup = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "`", "\\`",
+	"[", `\[`, "]", `\]`, "*", `\*`, "_", `\_`, "\n", " ", "\r", " ")
+
+// cell returns text for a cell of a table.
+func cell(s string) string { return markup.Replace(s) }
+
+// jsonCheck is an entry with what a failure has beside it.
+type jsonCheck struct {
+	Entry
+	Customer string   `json:"customer,omitempty"`
+	Texts    []string `json:"texts,omitempty"`
+	Curl     []string `json:"curl,omitempty"`
+}
+
+// JSON writes the report as one JSON object. Later versions only add members.
+func (r Report) JSON(w io.Writer) error {
+	checks := make([]jsonCheck, len(r.Entries))
+	for i, e := range r.Entries {
+		if checks[i].Entry = e; e.Verdict == check.Failed {
+			checks[i] = jsonCheck{e, e.Check.Customer, e.Check.Texts, Curl(e.Shown)}
+		}
+	}
+	headline, _ := r.verdict() // the result in one or two sentences
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(map[string]any{
+		"target": r.Target, "seed": r.Seed, "requests": r.Requests,
+		"summary": r.Sums(), "headline": headline, "checks": checks,
+	})
+}
+
+// JUnit writes the report as JUnit's XML. What was not asked, and a failure that does not count, is skipped there.
+func (r Report) JUnit(w io.Writer) error {
+	var b bytes.Buffer
+	s := r.Sums()
+	fmt.Fprintf(&b, "%s<testsuite name=\"%s\" tests=\"%d\" failures=\"%d\" skipped=\"%d\">\n", xml.Header,
+		escape("oncecheck "+r.Target), len(r.Entries), s.Failed, s.Known+s.Noted+s.NotAsked)
+	for _, e := range r.Entries {
+		group, _, _ := strings.Cut(e.Check.ID, "/")
+		fmt.Fprintf(&b, "  <testcase classname=\"oncecheck.%s\" name=\"%s\">", group, e.Check.ID)
+		switch sentence := escape(e.sentence()); {
+		case e.Broken():
+			fmt.Fprintf(&b, "<failure message=\"%s\">%s</failure>", sentence, escape(e.details()))
+		case e.Verdict != check.Held:
+			fmt.Fprintf(&b, "<skipped message=\"%s: %s\"></skipped>", e.word(), sentence)
+		}
+		b.WriteString("</testcase>\n")
+	}
+	b.WriteString("</testsuite>\n")
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// escape returns text for an attribute or an element.
+func escape(s string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(s)) // into memory
+	return b.String()
+}
