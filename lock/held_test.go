@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,43 +19,27 @@ import (
 func leaveAll(t *testing.T, b redistest.Backend, locker *lock.Locker) (held []*lock.Lease, kept []string) {
 	t.Helper()
 	ctx := t.Context()
+	join := func(lease *lock.Lease, key string) *lock.Lease {
+		joined, err := locker.Acquire(lock.NewContext(ctx, lease), key)
+		return errorless(t, joined, err)
+	}
 	acquired, err := locker.Acquire(ctx, "acquired")
-	if err != nil {
-		t.Fatal(err)
+	first, left := acquire(t, locker, "joined"), acquire(t, locker, "left by the first")
+	held = []*lock.Lease{
+		acquire(t, locker, "tried"), errorless(t, acquired, err), first, join(first, "joined"), join(left, "left by the first"),
+		resume(t, locker, "resumed", acquire(t, newLocker(t, b.Client(t)), "resumed").Token()),
 	}
-	first := acquire(t, locker, "joined")
-	joined, err := locker.Acquire(lock.NewContext(ctx, first), "joined")
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := acquire(t, locker, "left by the first")
-	rest, _, err := locker.TryAcquire(lock.NewContext(ctx, left), "left by the first")
-	if err := errors.Join(err, left.Release(ctx)); err != nil {
-		t.Fatal(err)
-	}
-	resumed := resume(t, locker, "resumed", acquire(t, newLocker(t, b.Client(t)), "resumed").Token())
-	held = []*lock.Lease{acquire(t, locker, "tried"), acquired, first, joined, rest, resumed}
+	release(t, left)
 
-	claim := claimUnder(t, locker, "a claim", 0)
-	if _, _, err := locker.TryAcquire(lock.NewContext(ctx, claim), "a claim"); err != nil {
-		t.Fatal(err)
-	}
-	last := claimUnder(t, locker, "a claim's last handle", 0)
-	if _, _, err := locker.TryAcquire(lock.NewContext(ctx, last), "a claim's last handle"); err != nil {
-		t.Fatal(err)
-	}
-	if err := last.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
+	claim, last := claimUnder(t, locker, "a claim", 0), claimUnder(t, locker, "a claim's last handle", 0)
+	join(claim, "a claim")
+	join(last, "a claim's last handle")
+	release(t, last)
 	claimUnder(t, locker, "a hold", time.Hour)
 	acquire(t, locker, "abandoned").Abandon()
 	acquire(t, locker, "abandoned at").AbandonAt(time.Now())
-	if err := acquire(t, locker, "settled").Settle(ctx, nil, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	if err := acquire(t, locker, "released").Release(ctx); err != nil {
-		t.Fatal(err)
-	}
+	settled := acquire(t, locker, "settled")
+	errorless(t, settled, settled.Settle(ctx, nil, time.Hour))
 	handedOver := resume(t, newLocker(t, b.Client(t)), "handed over", acquire(t, locker, "handed over").Token())
 	t.Cleanup(func() { _ = handedOver.Release(context.Background()) })
 	return held, []string{"a claim", "a claim's last handle", "a hold", "abandoned", "abandoned at", "settled", "handed over"}
@@ -67,28 +50,21 @@ func TestReleaseOnClose(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{"with": {lock.WithReleaseOnClose()}, "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachFenced(t, func(t *testing.T, b redistest.Backend, fencing []lock.Option) {
-				locker := newLocker(t, b.Client(t), append(append(fencing, opts...), lock.WithTTL(time.Hour))...)
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				locker, rival := newLocker(t, b.Client(t), append(opts, lock.WithTTL(time.Hour))...), newLocker(t, b.Client(t))
 				held, kept := leaveAll(t, b, locker)
 				// A lost lease is nobody's to release: the key is another's.
-				lost := acquire(t, locker, "lost")
-				if err := forget(t.Context(), locker, "lost"); err != nil {
-					t.Fatal(err)
+				if acquire(t, locker, "lost"); forget(t.Context(), locker, "lost") != nil {
+					t.Fatal("the lease is not lost")
 				}
-				rival := newLocker(t, b.Client(t))
-				kept = append(kept, "lost")
 				acquire(t, rival, "lost")
-				if err := lost.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
-					t.Fatal(err)
-				}
-
 				closeWithin(t, locker)
 				for _, lease := range held {
 					if got := context.Cause(lease.Context()); (opts == nil) != (got == nil) || got != nil && got != context.Canceled {
 						t.Errorf("a lease that was held: %v", got)
 					}
 				}
-				for _, key := range kept {
+				for _, key := range append(kept, "lost") {
 					if info, err := rival.Inspect(t.Context(), rival.StorageKey(key)); err != nil || info.State == lock.Free {
 						t.Errorf("%s: %v, %v", key, info.State, err)
 					}
@@ -100,20 +76,9 @@ func TestReleaseOnClose(t *testing.T) {
 					}
 				}
 				for _, lease := range held { // as a deferred Release does
-					if err := lease.Release(t.Context()); err != nil {
-						t.Errorf("Release after Close: %v", err)
-					}
+					release(t, lease)
 				}
 			})
-		})
-	}
-}
-
-// eachFenced runs test on each server, with and without fences.
-func eachFenced(t *testing.T, test func(*testing.T, redistest.Backend, []lock.Option)) {
-	for name, opts := range map[string][]lock.Option{"plain": nil, "fenced": {lock.WithFencing()}} {
-		t.Run(name, func(t *testing.T) {
-			redistest.Each(t, func(t *testing.T, b redistest.Backend) { test(t, b, opts) })
 		})
 	}
 }
@@ -221,60 +186,6 @@ func TestCloseCannotRelease(t *testing.T) {
 		time.Sleep(time.Minute)
 		if keys := b.server.Keys(); len(keys) > 0 {
 			t.Errorf("left: %q", keys)
-		}
-	})
-}
-
-// fault: redis-server SIGSTOP, a Settle pending at Close
-func TestCloseKeepsAPendingValue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := lock.New(b.client, "test", lock.WithReleaseOnClose(), lock.WithTTL(time.Minute))
-		lease := acquire(t, locker, "k")
-		b.full.Store(true)
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrPending) {
-			t.Fatal(err)
-		}
-		b.full.Store(false)
-		if err := locker.Close(t.Context()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		rival := newLocker(t, b.client)
-		if met, err := rival.Look(t.Context(), "k"); string(met.Value) != "v" || err != nil {
-			t.Errorf("the key has %v %q, %v", met.State, met.Value, err)
-		}
-	})
-}
-
-// Release, Settle and Abandon by the holder beside Close: the key is free, has the value, or its claim runs out.
-func TestCloseRacesTheHolder(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t)
-		rival := newLocker(t, client)
-		for i := range redistest.Rounds(30, 300) {
-			locker := lock.New(client, "test", lock.WithReleaseOnClose(), lock.WithOpTimeout(20*time.Second))
-			leases := make([]*lock.Lease, 3)
-			for j := range leases {
-				leases[j] = acquire(t, locker, fmt.Sprint(i, j))
-			}
-			var all sync.WaitGroup
-			var settled error
-			all.Go(func() { closeWithin(t, locker) })
-			all.Go(func() {
-				if err := leases[0].Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
-				}
-			})
-			all.Go(func() { settled = leases[1].Settle(t.Context(), []byte("v"), time.Hour) })
-			all.Go(leases[2].Abandon)
-			all.Wait()
-			inspect(t, rival, fmt.Sprint(i, 0), lock.Free)
-			switch met, err := rival.Look(t.Context(), fmt.Sprint(i, 1)); {
-			case err != nil, settled == nil && string(met.Value) != "v", errors.Is(settled, lock.ErrLost) && met.State != lock.Free:
-				t.Errorf("Settle: %v, and the key has %v, %v", settled, met.State, err)
-			}
 		}
 	})
 }

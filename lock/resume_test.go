@@ -27,106 +27,61 @@ func resume(t *testing.T, locker *lock.Locker, key, token string) *lock.Lease {
 	return lease
 }
 
-// wantResumed checks that the key has the claim of lease.
-func wantResumed(t *testing.T, locker *lock.Locker, key string, lease *lock.Lease) {
-	t.Helper()
-	info := inspect(t, locker, key, lock.Held)
-	if info.Token != lease.Token() || info.Fence != lease.Fence() || !info.IsLock || !around(info.LeaseLeft, time.Hour) {
-		t.Errorf("the key has %+v, want the token %s, the fence %d", info, lease.Token(), lease.Fence())
-	}
+func tokenBytes(lease *lock.Lease) []byte {
+	token := uuid.MustParse(lease.Token())
+	return token[:]
 }
 
-// Whatever the old lease does, the new one has the key, and its end wakes who has waited since the old one's time.
+// Whatever the old lease and others do, the new one has the key, and its end wakes a caller that has waited since the old
+// one's time.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	for what, late := range map[string]func(*lock.Locker, *lock.Lease) error{
-		"Extend":  func(_ *lock.Locker, old *lock.Lease) error { return old.Extend(context.Background(), time.Minute) },
-		"Release": func(_ *lock.Locker, old *lock.Lease) error { return old.Release(context.Background()) },
-		"Settle":  func(_ *lock.Locker, old *lock.Lease) error { return old.Settle(context.Background(), nil, time.Hour) },
-		"Resume": func(l *lock.Locker, old *lock.Lease) error {
-			_, err := l.Resume(context.Background(), "k", old.Token())
-			return err
-		},
-	} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
-				opts := []lock.Option{lock.WithTTL(time.Hour), byMessage}
-				first, err := locker.Acquire(lock.NewOwnerContext(t.Context(), "server"), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if first.Fence() > 0 {
-					opts = append(opts, lock.WithFencing())
-				}
-				other := newLocker(t, b.Client(t), opts...)
-				waits := acquireFor(t.Context(), other, "k")
-				awaitSubscribers(t, b, locker.StorageKey("k"), 1)
-
-				second, err := other.Resume(lock.NewOwnerContext(t.Context(), "worker"), "k", first.Token())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if second.Token() == first.Token() || (second.Fence() > first.Fence()) != (first.Fence() > 0) {
-					t.Errorf("token %s after %s, fence %d after %d", second.Token(), first.Token(), second.Fence(), first.Fence())
-				}
-				if err := late(locker, first); !errors.Is(err, lock.ErrLost) {
-					t.Errorf("%s with the old token: %v, want ErrLost", what, err)
-				}
-				wantResumed(t, locker, "k", second)
-				if info := inspect(t, locker, "k", lock.Held); info.Owner != "worker" {
-					t.Errorf("owner %q", info.Owner)
-				}
-				third := resume(t, locker, "k", second.Token())
-				if err := second.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-					t.Errorf("Release: %v, want ErrLost", err)
-				}
-				if err := third.Release(t.Context()); err != nil {
-					t.Errorf("Release of the last lease: %v", err)
-				}
-				if waits.end(t); waits.err != nil || third.Fence() > 0 && waits.claim.Lease.Fence() <= third.Fence() {
-					t.Errorf("the waiter: %v", waits.err)
-				}
-				if err := waits.claim.Lease.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// Of several calls of Resume with one token, the first to reach Redis gets the lease, and no other.
-func TestResumesRace(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker, other := newLocker(t, b.Client(t)), newLocker(t, b.Client(t))
-		for range redistest.Rounds(20, 200) {
-			old := acquire(t, locker, "k")
-			won := make(chan *lock.Lease, 8)
-			for i := range cap(won) {
-				go func() {
-					lease, err := []*lock.Locker{locker, other}[i%2].Resume(t.Context(), "k", old.Token())
-					if (lease == nil) != errors.Is(err, lock.ErrLost) {
-						t.Errorf("%v, %v", lease, err)
-					}
-					won <- lease
-				}()
+	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
+		ctx, opts := t.Context(), []lock.Option{lock.WithTTL(time.Hour), byMessage}
+		first := acquire(t, locker, "k")
+		if first.Fence() > 0 {
+			opts = append(opts, lock.WithFencing())
+		}
+		other := newLocker(t, b.Client(t), opts...)
+		waits := acquireFor(ctx, other, "k")
+		awaitMark(t, b, locker.StorageKey("k"))
+		second, err := other.Resume(lock.NewOwnerContext(ctx, "worker"), "k", first.Token())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.Token() == first.Token() || (second.Fence() > first.Fence()) != (first.Fence() > 0) {
+			t.Errorf("token %s after %s, fence %d after %d", second.Token(), first.Token(), second.Fence(), first.Fence())
+		}
+		_, again := locker.Resume(ctx, "k", first.Token())
+		_, anothers := locker.Resume(ctx, "k", uuid.NewString())
+		for what, err := range map[string]error{
+			"Extend": first.Extend(ctx, time.Minute), "Settle": first.Settle(ctx, nil, time.Hour), "Release": first.Release(ctx),
+			"Resume": again, "Resume with a wrong token": anothers,
+		} {
+			if !errors.Is(err, lock.ErrLost) || strings.Contains(err.Error(), first.Token()) {
+				t.Errorf("%s: %v, want ErrLost", what, err)
 			}
-			n := 0
-			for range cap(won) {
-				if lease := <-won; lease != nil {
-					n++
-					if err := lease.Release(t.Context()); err != nil {
-						t.Error(err)
-					}
-				}
-			}
-			if n != 1 {
-				t.Fatalf("resumed %d times", n)
-			}
-			if err := old.Release(t.Context()); err != nil { // the key is free
-				t.Error(err)
-			}
+		}
+		info := inspect(t, locker, "k", lock.Held)
+		if info.Token != second.Token() || info.Fence != second.Fence() || !around(info.LeaseLeft, time.Hour) || info.Owner != "worker" {
+			t.Errorf("the key has %+v, want the token %s, the fence %d", info, second.Token(), second.Fence())
+		}
+		third := resume(t, locker, "k", second.Token())
+		if joined, ok, err := locker.TryAcquire(lock.NewContext(ctx, third), "k"); !ok || err != nil || joined.Token() != third.Token() {
+			t.Errorf("re-entry: %v, %v", ok, err)
+		} else {
+			release(t, joined)
+		}
+		if err := second.Release(ctx); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Release: %v, want ErrLost", err)
+		}
+		release(t, third)
+		if waits.end(t); waits.err != nil || third.Fence() > 0 && waits.claim.Lease.Fence() <= third.Fence() {
+			t.Fatalf("the waiter: %v", waits.err)
+		}
+		release(t, waits.claim.Lease)
+		if _, err := locker.Resume(ctx, "k", third.Token()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("of a free key: %v, want ErrLost", err)
 		}
 	})
 }
@@ -134,89 +89,44 @@ func TestResumesRace(t *testing.T) {
 // What is not a live lease of a lock stays as it is.
 func TestResumeRefuses(t *testing.T) {
 	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
 		client := b.Client(t)
 		for what, test := range map[string]struct {
-			leave func(locker *lock.Locker) (token string)
+			leave func() (token string)
 			want  error
 		}{
-			"nothing": {func(*lock.Locker) string { return uuid.NewString() }, lock.ErrLost},
-			"no token": {func(l *lock.Locker) string {
-				acquire(t, l, "k")
-				return "x"
+			"a settled lock": {func() string {
+				lease := acquire(t, locker, "k")
+				return errorless(t, lease.Token(), lease.Settle(t.Context(), nil, time.Hour))
 			}, lock.ErrLost},
-			"another's lock": {func(l *lock.Locker) string {
-				acquire(t, l, "k")
-				return uuid.NewString()
-			}, lock.ErrLost},
-			"a released lock": {func(l *lock.Locker) string {
-				lease := acquire(t, l, "k")
-				if err := lease.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				return lease.Token()
-			}, lock.ErrLost},
-			"a settled lock": {func(l *lock.Locker) string {
-				lease := acquire(t, l, "k")
-				if err := lease.Settle(t.Context(), nil, time.Hour); err != nil {
-					t.Fatal(err)
-				}
-				return lease.Token()
-			}, lock.ErrLost},
-			"a value": {func(l *lock.Locker) string {
-				leave(t, l, b, "k", lock.Settled)
-				return inspect(t, l, "k", lock.Settled).Token
-			}, lock.ErrLost},
-			"a claim":              {func(l *lock.Locker) string { return leave(t, l, b, "k", lock.Held).Token() }, lock.ErrNotLock},
-			"a claim without note": {func(l *lock.Locker) string { return claimUnder(t, l, "k", 0).Token() }, lock.ErrNotLock},
-			"a claim under a hold": {func(l *lock.Locker) string { return claimUnder(t, l, "k", time.Hour).Token() }, lock.ErrNotLock},
-			"an abandoned claim":   {func(l *lock.Locker) string { return leave(t, l, b, "k", lock.Abandoned).Token() }, lock.ErrNotLock},
-			"an older lock": {func(l *lock.Locker) string {
-				first := newFirstLease(t, client, l.StorageKey("k"))
+			"a claim":              {func() string { return leave(t, locker, b, "k", lock.Held).Token() }, lock.ErrNotLock},
+			"a claim without note": {func() string { return claimUnder(t, locker, "k", 0).Token() }, lock.ErrNotLock},
+			"a claim under a hold": {func() string { return claimUnder(t, locker, "k", time.Hour).Token() }, lock.ErrNotLock},
+			"an abandoned claim":   {func() string { return leave(t, locker, b, "k", lock.Abandoned).Token() }, lock.ErrNotLock},
+			"an older lock": {func() string {
+				first := newFirstLease(t, client, locker.StorageKey("k"))
 				first.claim(time.Hour)
 				return first.token.String()
 			}, lock.ErrNotLock},
-			"a list": {func(l *lock.Locker) string {
-				client.LPush(t.Context(), l.StorageKey("k"), "x")
-				return uuid.NewString()
-			}, lock.ErrForeign},
-			"a text": {func(l *lock.Locker) string {
-				client.Set(t.Context(), l.StorageKey("k"), "x", time.Hour)
-				return uuid.NewString()
-			}, lock.ErrForeign},
-			"half a claim": {func(l *lock.Locker) string {
-				client.Set(t.Context(), l.StorageKey("k"), claimStart+someToken, time.Hour)
-				return uuid.UUID([]byte(someToken)).String()
-			}, lock.ErrForeign},
 		} {
-			t.Run(what, func(t *testing.T) {
-				locker := lock.New(client, what, lock.WithOpTimeout(20*time.Second), lock.WithoutRenewal())
-				defer closeWithin(t, locker)
-				token := test.leave(locker)
-				dump := func() string { return client.Dump(t.Context(), locker.StorageKey("k")).Val() }
-				before := dump()
-				lease, err := locker.Resume(t.Context(), "k", token)
-				if lease != nil || !errors.Is(err, test.want) {
-					t.Errorf("%v, %v, want %v", lease, err, test.want)
-				}
-				if strings.Contains(fmt.Sprint(err), token) && token != "x" {
-					t.Errorf("the error has the token: %v", err)
-				}
-				if after := dump(); after != before {
-					t.Errorf("the key has changed: %q, before: %q", after, before)
-				}
-			})
-		}
-		locker := newLocker(t, client)
-		bad := lock.NewOwnerContext(t.Context(), "\n")
-		lease := acquire(t, locker, "k")
-		if _, err := locker.Resume(bad, "k", lease.Token()); err == nil || errors.Is(err, lock.ErrLost) {
-			t.Errorf("a wrong owner: %v", err)
-		}
-		if err := lease.Release(t.Context()); err != nil {
-			t.Errorf("Release: %v", err)
+			b.FlushAll(t)
+			token := test.leave()
+			before, _ := b.Raw(t, locker.StorageKey("k"))
+			lease, err := locker.Resume(t.Context(), "k", token)
+			if after, _ := b.Raw(t, locker.StorageKey("k")); lease != nil || !errors.Is(err, test.want) || after != before {
+				t.Errorf("%s: %v, want %v; the key has %q, before: %q", what, err, test.want, after, before)
+			}
 		}
 	})
+}
+
+// errorless returns v, and fails the test if there is an error.
+func errorless[V any](t *testing.T, v V, err error) V {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 // fault: a planned hand-over looks like a lease that Redis has lost. Expected: it does not count as lost if the holder has
@@ -238,9 +148,7 @@ func TestResumeCountsAsLost(t *testing.T) {
 				if err := given.Err(); !errors.Is(err, lock.ErrLost) || giver.Stats().Lost != lost || taker.Stats().Lost != 0 {
 					t.Errorf("%v; the giver counts %d as lost, want %d; the taker %d", err, giver.Stats().Lost, lost, taker.Stats().Lost)
 				}
-				if err := taken.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				release(t, taken)
 			})
 		})
 	}
@@ -269,47 +177,6 @@ func TestResumeOfAPendingValue(t *testing.T) {
 		if met, err := locker.Look(t.Context(), "k"); string(met.Value) != "v" || err != nil {
 			t.Errorf("%v %q, %v", met.State, met.Value, err)
 		}
-	})
-}
-
-func tokenBytes(lease *lock.Lease) []byte {
-	token := uuid.MustParse(lease.Token())
-	return token[:]
-}
-
-// The handles of an old lease end together. Resume never joins a lease, and the new one can be joined.
-func TestResumeAndReentry(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t))
-		old := acquire(t, locker, "k")
-		ctx := lock.NewContext(t.Context(), old)
-		joined, err := locker.Acquire(ctx, "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		lease, err := locker.Resume(ctx, "k", joined.Token())
-		if err != nil || lease.Token() == old.Token() {
-			t.Fatal(lease, err)
-		}
-		if err := old.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend: %v", err)
-		}
-		for _, handle := range []*lock.Lease{old, joined} {
-			if !errors.Is(context.Cause(handle.Context()), lock.ErrLost) {
-				t.Errorf("a handle of the old lease: %v", handle.Err())
-			}
-		}
-		if _, ok, err := locker.TryAcquire(ctx, "k"); ok || err != nil {
-			t.Errorf("joined the old lease: %t, %v", ok, err)
-		}
-		again := acquire(t, locker, "other")
-		if joined, ok, err := locker.TryAcquire(lock.NewContext(t.Context(), lease), "k"); !ok || err != nil || joined.Token() != lease.Token() {
-			t.Errorf("%t, %v", ok, err)
-		} else if err := errors.Join(joined.Release(t.Context()), lease.Release(t.Context()), again.Release(t.Context())); err != nil {
-			t.Error(err)
-		}
-		inspect(t, locker, "k", lock.Free)
 	})
 }
 
