@@ -1,14 +1,17 @@
 package lock_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 )
 
@@ -106,4 +109,106 @@ func tryAll(t *testing.T, locker *lock.Locker, keys []string) *leases {
 // isOurs tells whether a command is not one of go-redis, which sets up a connection.
 func isOurs(cmd redis.Cmder) bool {
 	return cmd.Name() == "set" || strings.HasPrefix(cmd.Name(), "eval")
+}
+
+// Commands that come while others are in flight are sent together. Each has its own reply, or its own failure.
+//
+// fault: a foreign value or type under the key
+// fault: reply to the claim dropped
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
+	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
+		const n, foreign, lost = 60, 25, 33
+		locker := newLocker(t, p.Client(t, patient), unhurried...)
+		acquire(t, locker, "connects")
+		keys := names("k", n)
+		if err := b.Client(t).HSet(t.Context(), locker.StorageKey(keys[foreign]), "f", "v").Err(); err != nil {
+			t.Fatal(err)
+		}
+		held := p.HoldReply(redistest.Named("SET"))
+		l := tryAll(t, locker, keys)
+		p.Reset()
+		drop := p.DropReply(redistest.Nth(1, func(c redistest.Command) bool {
+			return c.Name == "SET" && string(c.Args[0]) == locker.StorageKey(keys[lost])
+		}))
+		held.Lift()
+		for i := range keys {
+			if err := l.wait(t, i); (err == nil) != (i != foreign) || i == foreign && !errors.Is(err, lock.ErrForeign) {
+				t.Errorf("%s: %v", keys[i], err)
+			}
+		}
+		if drop.Wait(t); p.RoundTrips() > n/3 {
+			t.Errorf("%d claims in %d round trips", n, p.RoundTrips())
+		}
+		if _, ok, err := rival.TryAcquire(t.Context(), keys[lost]); ok || err != nil {
+			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
+		}
+		release(t, l.of[lost])
+	})
+}
+
+// silence makes as many connections fall silent as there may be batches in flight, and returns when their callers have
+// given up.
+func silence(t *testing.T, p *redistest.Proxy, locker *lock.Locker, prefix string) (keys []string) {
+	t.Helper()
+	keys = names(prefix, maxInFlight)
+	silent := p.SwallowReply(redistest.Named("SET"))
+	l := tryAll(t, locker, keys)
+	for range keys {
+		silent.Wait(t)
+	}
+	silent.Lift()
+	for i := range keys {
+		if err := l.wait(t, i); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("TryAcquire: %v, want DeadlineExceeded", err)
+		}
+	}
+	return keys
+}
+
+// Silent connections do not delay calls that come when their time is over, and the claims that were written to them are
+// released over other connections.
+//
+// fault: a connection falls silent
+func TestSilentBatches(t *testing.T) {
+	t.Parallel()
+	const limit = 5 * time.Second
+	for name, opt := range map[string]func(*redis.Options){
+		"default client":     func(*redis.Options) {},
+		"client without end": func(o *redis.Options) { o.ReadTimeout = -1 },
+		"pool of 20":         func(o *redis.Options) { o.ReadTimeout, o.PoolSize = -1, 20 },
+		"heeds contexts":     honorsDeadlines,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+				t.Parallel()
+				p := redistest.NewProxy(t, b.Addr())
+				locker := newLocker(t, p.Client(t, opt), lock.WithOpTimeout(limit))
+				load(t, newLocker(t, b.Client(t)))
+				for round := range redistest.Rounds(1, 2) {
+					keys := silence(t, p, locker, fmt.Sprint("silent ", round, " "))
+					for _, key := range names(fmt.Sprint("k", round, " "), 20) {
+						begun := time.Now()
+						if err := acquire(t, locker, key).Release(t.Context()); err != nil {
+							t.Errorf("Release: %v", err)
+						}
+						if took := time.Since(begun); took > limit*4/5 {
+							t.Errorf("acquire and release took %v", took)
+						}
+					}
+					eventually(t, "what has arrived is released", func() bool {
+						return !slices.ContainsFunc(keys, func(key string) bool {
+							_, ok := b.Raw(t, locker.StorageKey(key))
+							return ok
+						})
+					})
+				}
+				p.Heal()
+				closeWithin(t, locker)
+				wantNoClaims(t, b)
+			})
+		})
+	}
 }
