@@ -11,24 +11,11 @@ import (
 // that has expired. In MySQL and SQLite an intent journal first looks, and then inserts. Without
 // interpolateParams in its DSN, the driver for MySQL takes two round trips for each of them, as it prepares it first.
 func (j *Journal) Begin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
-	if j.intent {
-		err = again(func() error { e, err = j.tryBegin(ctx, run); return err })
-	} else {
-		e, err = j.beginTransactional(ctx, run)
-	}
+	err = again(func() error { e, err = j.tryBegin(ctx, run); return err })
 	if err != nil {
 		return journal.Entry{}, fmt.Errorf("sqljournal: begin: %w", err)
 	}
 	return e, nil
-}
-
-// beginTransactional stores nothing.
-func (j *Journal) beginTransactional(ctx context.Context, run journal.Run) (journal.Entry, error) {
-	r, err := j.lookAlive(ctx, run.Key)
-	if err != nil {
-		return journal.Entry{}, err
-	}
-	return r.entry(j.dialect.unit, run.Token)
 }
 
 // lookAlive returns the row of key. It removes one that has expired, which begin and insert would take for another run's.
@@ -40,13 +27,14 @@ func (t *table) lookAlive(ctx context.Context, key string) (row, error) {
 	return r, err
 }
 
-// tryBegin returns errContended if it has neither stored a row nor found one: another was stored or removed in between.
+// tryBegin returns errContended if an intent journal has neither stored a row nor found one: another was stored or removed in
+// between. A transactional journal stores none.
 func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (e journal.Entry, err error) {
 	var r row
-	if j.dialect.looksFirst {
+	if !j.intent || j.dialect.looksFirst {
 		r, err = j.lookAlive(ctx, run.Key)
 	}
-	if err == nil && !r.found() {
+	if err == nil && j.intent && !r.found() {
 		var n int64
 		n, err = j.dialect.exec(ctx, j.db, j.dialect.begin, run.Key, run.Token, joinNote(run.Note, nil), j.dialect.units(run.Limit))
 		if err == nil && n == 1 {
@@ -55,12 +43,12 @@ func (j *Journal) tryBegin(ctx context.Context, run journal.Run) (e journal.Entr
 		if err == nil || isDuplicate(err) {
 			r, err = j.lookAlive(ctx, run.Key)
 		}
+		if err == nil && !r.found() {
+			err = errContended
+		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return e, err
-	case !r.found():
-		return e, errContended
 	}
 	return r.entry(j.dialect.unit, run.Token)
 }

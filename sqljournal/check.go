@@ -87,19 +87,8 @@ func (s *dialect) rehearse(ctx context.Context, tx *sql.Tx, prefix string) error
 // compareColumns compares a table's columns, each "name type", with those that it should have. It takes the results of
 // a query. Its findings are an ErrTable or nothing. upgrade are the statements for a table of version 1, if there was one.
 func compareColumns(rows *sql.Rows, err error, upgrade string, want ...string) (findings []error, _ error) {
+	got, err := scanTexts(rows, err)
 	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var got []string
-	for rows.Next() {
-		var column string
-		if err := rows.Scan(&column); err != nil {
-			return nil, err
-		}
-		got = append(got, column)
-	}
-	if err := rows.Err(); err != nil {
 		return nil, err
 	}
 	if len(got) == 0 {

@@ -87,18 +87,8 @@ func settingsOfMySQL(ctx context.Context, tx *sql.Tx) (map[string]string, error)
 show session variables where variable_name in ('autocommit', 'binlog_format', 'completion_type', 'innodb_doublewrite',
   'innodb_flush_log_at_trx_commit', 'innodb_read_only', 'log_bin', 'max_allowed_packet', 'read_only', 'sql_mode', 'super_read_only',
   'sync_binlog', 'transaction_isolation', 'transaction_read_only', 'tx_isolation', 'tx_read_only', 'version')`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var name, value string
-		if err := rows.Scan(&name, &value); err != nil {
-			return nil, err
-		}
-		set[strings.ToLower(name)] = value
-	}
-	if err := rows.Err(); err != nil {
+	var name, value string
+	if err = scanRows(rows, err, func() { set[strings.ToLower(name)] = value }, &name, &value); err != nil {
 		return nil, err
 	}
 	var engine sql.NullString

@@ -36,7 +36,7 @@ func (j *Journal) tryExpire(ctx context.Context) (n int64, err error) {
 	}
 	err = j.ownTransaction(ctx, func(tx *sql.Tx) error {
 		rows, err := j.dialect.query(ctx, tx, j.dialect.expire, j.keyPrefix())
-		keys, err := scanKeys(rows, err)
+		keys, err := scanTexts(rows, err)
 		if err != nil || len(keys) == 0 {
 			return err
 		}

@@ -90,24 +90,16 @@ func (t *table) info(ctx context.Context, key string) (Info, error) {
 
 // infos returns the rows that a query selects, without those that have expired.
 func (t *table) infos(ctx context.Context, query string, arg any) (found []Info, _ error) {
+	var i Info
+	var state, began, left int64
+	var note []byte
 	rows, err := t.dialect.query(ctx, t.db, query, arg)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var i Info
-		var state, began, left int64
-		var note []byte
-		err := rows.Scan(&i.Key, &i.Run, &state, &note, &began, &left, &i.Attempts, &i.Response, &i.Size)
-		if err != nil {
-			return nil, err
-		}
-		i.Token = i.Run
+	err = scanRows(rows, err, func() {
+		i.Token, i.Note = i.Run, nil
 		i.Began, i.Left = time.Unix(0, began*int64(t.dialect.unit)), time.Duration(left)*t.dialect.unit
 		switch {
 		case state == stateDone && left <= 0:
-			continue
+			return
 		case state == stateDone && i.Response:
 			i.State, i.Token = journal.Done, prefixResponse+i.Run
 		case state == stateDone:
@@ -121,6 +113,6 @@ func (t *table) infos(ctx context.Context, query string, arg any) (found []Info,
 			_, i.Note, _ = splitNote(note) // of a damaged one, an operator sees nothing
 		}
 		found = append(found, i)
-	}
-	return found, rows.Err()
+	}, &i.Key, &i.Run, &state, &note, &began, &left, &i.Attempts, &i.Response, &i.Size)
+	return found, err
 }

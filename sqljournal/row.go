@@ -66,35 +66,33 @@ func (r *row) entry(unit time.Duration, token string) (journal.Entry, error) {
 	return journal.Entry{}, fmt.Errorf("a row has the unknown state %d", r.state.Int64)
 }
 
-// scanRow reads the row that a query selects, if any.
-func scanRow(rows *sql.Rows, err error, dest ...any) (found bool, _ error) {
+// scanRows reads the rows of a query, one after the other, into dest, and calls next after each. It reads to the end: only then is
+// an UPDATE ... RETURNING certainly committed.
+func scanRows(rows *sql.Rows, err error, next func(), dest ...any) error {
 	if err != nil {
-		return false, err
-	}
-	defer rows.Close()
-	for rows.Next() { // until it returns false: only then is an UPDATE ... RETURNING certainly committed
-		if err := rows.Scan(dest...); err != nil {
-			return false, err
-		}
-		found = true
-	}
-	return found, rows.Err()
-}
-
-// scanKeys reads the keys that a query selects.
-func scanKeys(rows *sql.Rows, err error) (keys []string, _ error) {
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var key string
-		if err := rows.Scan(&key); err != nil {
-			return nil, err
+		if err := rows.Scan(dest...); err != nil {
+			return err
 		}
-		keys = append(keys, key)
+		next()
 	}
-	return keys, rows.Err()
+	return rows.Err()
+}
+
+// scanRow reads the row that a query selects, if any.
+func scanRow(rows *sql.Rows, err error, dest ...any) (found bool, _ error) {
+	err = scanRows(rows, err, func() { found = true }, dest...)
+	return found, err
+}
+
+// scanTexts reads the column that a query selects.
+func scanTexts(rows *sql.Rows, err error) (all []string, _ error) {
+	var one string
+	err = scanRows(rows, err, func() { all = append(all, one) }, &one)
+	return all, err
 }
 
 // expectOneRow returns nil if a statement, which belongs to operation, has changed the one row that it is for. The
