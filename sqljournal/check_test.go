@@ -34,7 +34,15 @@ func TestCheck(t *testing.T) {
 		if err := closed.Close(); err != nil {
 			t.Fatal(err)
 		}
-		err := sqljournal.Intent(closed, namespace, d.Options()...).Check(t.Context())
+		j := sqljournal.Intent(closed, namespace, d.Options()...)
+		_, errInspect := j.Inspect(t.Context(), "k")
+		_, errScan := j.Scan(t.Context())
+		for _, err := range []error{errInspect, errScan, j.Forget(t.Context(), "k", newRun(0).Token, false)} {
+			if err == nil {
+				t.Error("without a database: an operator gets no error")
+			}
+		}
+		err := j.Check(t.Context())
 		for _, finding := range []error{sqljournal.ErrTable, sqljournal.ErrReadOnly, sqljournal.ErrNotDurable, sqljournal.ErrBusy} {
 			if err == nil || errors.Is(err, finding) {
 				t.Errorf("without a database: got %v", err)
@@ -68,15 +76,15 @@ func TestCheckFindsSettings(t *testing.T) {
 		{"mysql", nil, "drop table onceguard_journal", sqljournal.ErrTable},
 		{"sqlite", nil, "alter table onceguard_journal rename column note to notes", sqljournal.ErrTable},
 		{"sqlite", nil, "drop table onceguard_journal", sqljournal.ErrTable},
-		{"sqlite", dbtest.Pragma("query_only", "1"), "", sqljournal.ErrReadOnly},
-		{"sqlite", dbtest.Pragma("synchronous", "normal"), "", sqljournal.ErrNotDurable},
-		{"sqlite", dbtest.Pragma("busy_timeout", "0"), "", sqljournal.ErrBusy},
-		{"sqlite", dbtest.Pragma("journal_mode", "delete"), "", sqljournal.ErrBusy},
+		{"sqlite", dbtest.Param("query_only", "1"), "", sqljournal.ErrReadOnly},
+		{"sqlite", dbtest.Param("synchronous", "normal"), "", sqljournal.ErrNotDurable},
+		{"sqlite", dbtest.Param("busy_timeout", "0"), "", sqljournal.ErrBusy},
+		{"sqlite", dbtest.Param("journal_mode", "delete"), "", sqljournal.ErrBusy},
 	} {
 		t.Run(row.want.Error()+row.before, func(t *testing.T) {
 			t.Parallel()
 			d := dbtest.New(t, row.kind)
-			if row.before == mariaDB && !d.Server().IsMariaDB() {
+			if row.before == mariaDB && !d.Server().IsMariaDB {
 				t.Skip("left out: MySQL does not have these modes")
 			}
 			var opts []dbtest.Setting
@@ -150,12 +158,12 @@ func TestCheckFindsAnOldVersion(t *testing.T) {
 	t.Parallel()
 	d := dbtest.AnyMySQL(t)
 	var want error
-	if d.Server().IsTooOld() {
+	if d.Server().IsTooOld {
 		want = sqljournal.ErrSetting
 	}
 	mustFail(t, "Check", check(t, d), want)
 	_, err := sqljournal.Intent(d.Open(t), namespace, sqljournal.MySQL()).Expire(t.Context())
-	if (err != nil) != d.Server().IsTooOld() {
+	if (err != nil) != d.Server().IsTooOld {
 		t.Errorf("Expire: %v", err)
 	}
 }

@@ -73,23 +73,28 @@ var ddl = statements("create table more (id int)")
 // fault: MySQL: a deadlock that the handler ignores, DDL, a second BEGIN, ROLLBACK or COMMIT in the transaction
 func TestTransactionEndsEarly(t *testing.T) {
 	t.Parallel()
-	succeed := func() error { return nil }
+	succeed := func(*scene, *sql.Tx) error { return nil }
+	fail := func(*scene, *sql.Tx) error { return errHandler }
 	for name, c := range map[string]struct {
 		end        ender
-		then       func() error // after the effect
+		then       func(*scene, *sql.Tx) error // after the effect
 		rolledBack bool
 	}{
 		"a deadlock that it returns":             {deadlock, succeed, true},
 		"a deadlock that it ignores":             {ignoredDeadlock, succeed, false},
-		"a deadlock that it ignores, and fails":  {ignoredDeadlock, func() error { return errHandler }, false},
-		"a deadlock that it ignores, and panics": {ignoredDeadlock, func() error { panic(errHandler) }, false},
+		"a deadlock that it ignores, and fails":  {ignoredDeadlock, fail, false},
+		"a deadlock that it ignores, and panics": {ignoredDeadlock, func(*scene, *sql.Tx) error { panic(errHandler) }, false},
+		"a deadlock that it ignores, and the connection breaks, so that nobody can ask": {ignoredDeadlock, func(s *scene, tx *sql.Tx) error {
+			s.proxy.Cut()
+			return take(tx, s.run)
+		}, true},
 		"a deadlock that it ignores, and another that it returns": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
 			_ = deadlock(t, db, tx)
 			mustExec(t, tx, "insert into effects (id) select 'a part'")
 			return deadlock(t, db, tx)
 		}, succeed, true},
 		"DDL":            {ddl, succeed, false},
-		"DDL, and fails": {ddl, func() error { return errHandler }, false},
+		"DDL, and fails": {ddl, fail, false},
 		"DDL, and a lock timeout that it returns": {func(t *testing.T, db *sql.DB, tx *sql.Tx) error {
 			return errors.Join(ddl(t, db, tx), &mysql.MySQLError{Number: 1205, Message: "Lock wait timeout exceeded"})
 		}, succeed, false},
@@ -112,13 +117,14 @@ func TestTransactionEndsEarly(t *testing.T) {
 						if err := c.end(t, s.db, tx); err != nil {
 							return err
 						}
-						return errors.Join(take(tx, s.run), c.then())
+						return errors.Join(take(tx, s.run), c.then(s, tx))
 					})
 				}()
 				switch {
 				case c.rolledBack:
 					s.mustHaveFailed(err)
 					mustHaveEffects(t, s.db, journal.Run{Key: "a part"}, 0)
+					s.mustBeCommitted(s.pay())
 					continue
 				case panicked == nil:
 					s.mustBeUnknown(err)
@@ -285,28 +291,6 @@ func TestSweepsTransactionEndsEarly(t *testing.T) {
 			mustLook(t, s.j, run.Key, journal.Unfinished, "")
 			mustFail(t, "the next sweep", sweep(statements()), nil)
 			mustHaveEffects(t, s.db, run, c.left+1)
-		})
-	}
-}
-
-// What the handler does after a deadlock that it ignores is rolled back, also if nobody is left to ask for it. Expected: nothing
-// has happened, and a retry runs.
-//
-// fault: MySQL: the connection breaks after a deadlock that the handler ignores
-func TestConnectionBreaksAfterDeadlock(t *testing.T) {
-	t.Parallel()
-	for mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, dbtest.MySQL(t), mode)
-			withLocks(t, s.db)
-			s.mustHaveFailed(s.j.InTx(s.ctx, nil, func(tx *sql.Tx) error {
-				_ = deadlock(t, s.db, tx)
-				mustFail(t, "the effect", take(tx, s.run), nil)
-				s.proxy.Cut()
-				return take(tx, s.run)
-			}))
-			s.mustBeCommitted(s.pay())
 		})
 	}
 }

@@ -3,9 +3,7 @@ package sqljournal_test
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -14,25 +12,6 @@ import (
 	"github.com/onceguard/onceguard/oncetest"
 	"github.com/onceguard/onceguard/sqljournal"
 )
-
-// printer stands for the *testing.T of your test.
-type printer struct {
-	testing.TB
-	cleanups []func()
-}
-
-func (*printer) Helper()            {}
-func (*printer) Error(args ...any)  { fmt.Println(args...) }
-func (p *printer) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
-
-func (*printer) Errorf(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-func (*printer) Logf(string, ...any)               {}
-
-func (p *printer) end() {
-	for _, f := range slices.Backward(p.cleanups) {
-		f()
-	}
-}
 
 // newAPI stands for your service.
 func newAPI(locker *lock.Locker, db *sql.DB, journal *sqljournal.Journal) http.Handler {
@@ -44,8 +23,7 @@ func paymentRequest(key string) *http.Request { return request("ann", "1250")(ke
 
 // A test of your handler: package oncetest sends it through all that may go wrong.
 func Example_oncetest() {
-	t := new(printer)
-	defer t.end()
+	var t *testing.T // that of your test
 	db, remove := openSQLite()
 	defer remove()
 	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
@@ -64,5 +42,4 @@ func Example_oncetest() {
 			return n
 		},
 	})
-	// Output:
 }

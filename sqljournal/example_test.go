@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/journal"
@@ -223,67 +221,4 @@ func ExampleJournal_Sweep() {
 	// handed out: 0
 	// handed out: 1
 	// done true <nil>
-}
-
-// A transaction of database/sql that other code begins and commits.
-func ExampleJournal_Around() {
-	db, remove := openSQLite()
-	defer remove()
-	journal := sqljournal.Transactional(db, "payments-api", sqljournal.SQLite())
-
-	doubleClick(journal, func(w http.ResponseWriter, r *http.Request) {
-		err := journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
-			tx, err := db.BeginTx(r.Context(), nil)
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback() // does nothing after the commit
-			if _, err := tx.Exec("insert into payments (amount) values (1250)"); err != nil {
-				return err
-			}
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintln(w, "paid")
-			if err := complete(tx); err != nil {
-				return err
-			}
-			return tx.Commit()
-		})
-		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
-		}
-	})
-	printPayments(db)
-	// Output:
-	// 201 paid
-	// replayed 201 paid
-	// payments: 1
-}
-
-// A transaction of pgx, in the same database as the journal's.
-func ExamplePgx() {
-	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, "postgres://localhost/payments")
-	if err != nil {
-		log.Fatal(err)
-	}
-	db, err := sql.Open("pgx", "postgres://localhost/payments")
-	if err != nil {
-		log.Fatal(err)
-	}
-	journal := sqljournal.Transactional(db, "payments-api")
-
-	http.HandleFunc("POST /payments", func(w http.ResponseWriter, r *http.Request) {
-		err := journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
-			return pgx.BeginFunc(r.Context(), pool, func(tx pgx.Tx) error {
-				if _, err := tx.Exec(r.Context(), "insert into payments (amount) values (1250)"); err != nil {
-					return err
-				}
-				w.WriteHeader(http.StatusCreated)
-				return complete(sqljournal.Pgx(tx))
-			})
-		})
-		if err != nil {
-			http.Error(w, "payment failed", http.StatusInternalServerError) // not sent after ErrAnswered
-		}
-	})
 }

@@ -165,10 +165,10 @@ func TestDatabaseCrashes(t *testing.T) {
 				if !committed {
 					s.awaitProbe()
 				}
-				d.Server().Crash(t)
+				mustFail(t, "Crash", d.Server().Crash(), nil)
 				s.proxy.Cut()
 				commit.Lift()
-				d.Server().Restart(t)
+				mustFail(t, "Restart", d.Server().Restart(), nil)
 				err := <-paid
 				s.db = s.d.Open(t) // the connections of the other pool are broken
 				eventually(t, "a connection that is not broken", func() bool {

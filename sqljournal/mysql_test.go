@@ -78,27 +78,6 @@ func TestConnectionComesBackWithAutocommit(t *testing.T) {
 	}
 }
 
-// fault: MySQL: all connections of the pool are broken, for example because the server was restarted
-func TestPoolIsStale(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, dbtest.MySQL(t), "transactional")
-	pool := s.d.Open(t, dbtest.Through(s.proxy))
-	conns := make([]*sql.Conn, 8)
-	for i := range conns {
-		var err error
-		if conns[i], err = pool.Conn(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, conn := range conns {
-		mustFail(t, "Close", conn.Close(), nil)
-	}
-	s.proxy.Cut()
-	s.j = sqljournal.Transactional(pool, namespace, sqljournal.MySQL())
-	s.x, s.ctx = protected(s.j, s.run, "response")
-	s.mustBeCommitted(s.pay())
-}
-
 // fault: MySQL: the server accepts only reads from the COMMIT on, as one that is no longer the primary. Expected: it is not known
 // whether it was committed, and there is one effect in the end, by a retry.
 func TestServerBecomesReadOnly(t *testing.T) {
@@ -107,7 +86,7 @@ func TestServerBecomesReadOnly(t *testing.T) {
 	s := newScene(t, d, "transactional")
 	set := func(value string) {
 		mustExec(t, s.db, "set global read_only = "+value)
-		if !d.Server().IsMariaDB() {
+		if !d.Server().IsMariaDB {
 			mustExec(t, s.db, "set global super_read_only = "+value)
 		}
 	}
@@ -121,11 +100,13 @@ func TestServerBecomesReadOnly(t *testing.T) {
 	s.j = sqljournal.Transactional(pool, namespace, sqljournal.MySQL())
 	sqljournal.SetProbeTime(s.j, 100*time.Millisecond)
 	s.begin(newRun(time.Hour))
-	commit, ended := s.proxy.HoldRequest(commits("")), make(chan error, 1)
+	commit, refused, ended := s.proxy.HoldRequest(commits("")), s.proxy.HoldReply(commits("")), make(chan error, 1)
 	go func() { ended <- s.pay() }()
 	commit.Wait(t)
 	set("on")
 	commit.Lift()
+	refused.Wait(t)
+	refused.Lift()
 	s.mustBeUnknown(<-ended)
 	set("off")
 	s.mustStand()

@@ -38,21 +38,6 @@ func (p *paying) inTx(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// around pays in a transaction of its own.
-func (p *paying) around(w http.ResponseWriter, r *http.Request) error {
-	return p.journal.Around(r.Context(), func(complete func(sqljournal.Execer) error) error {
-		tx, err := p.db.BeginTx(r.Context(), nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }() // after the commit it does nothing
-		if err := cmp.Or(exec(tx, insertPaid), writeJSON(w, http.StatusCreated, "paid"), complete(tx)); err != nil {
-			return err
-		}
-		return tx.Commit()
-	})
-}
-
 // atProvider pays at a provider.
 func (p *paying) atProvider(w http.ResponseWriter, _ *http.Request) error {
 	p.charged.Add(1)
@@ -97,9 +82,7 @@ func TestOncetest(t *testing.T) {
 		alone bool // without Redis
 	}{
 		"transactional, InTx":        {"transactional", (*paying).inTx, false},
-		"transactional, Around":      {"transactional", (*paying).around, false},
 		"intent, InTx":               {"intent", (*paying).inTx, false},
-		"intent, Around":             {"intent", (*paying).around, false},
 		"intent, provider":           {"intent", (*paying).atProvider, false},
 		"intent, InTx, no Redis":     {"intent", (*paying).inTx, true},
 		"intent, provider, no Redis": {"intent", (*paying).atProvider, true},

@@ -116,24 +116,6 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// fault: the database does not answer. Expected: each method of an operator fails.
-func TestOperatorsWithoutDatabase(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		db := d.Open(t)
-		j := sqljournal.Intent(db, namespace, d.Options()...)
-		mustFail(t, "Close", db.Close(), nil)
-		_, errInspect := j.Inspect(t.Context(), "k")
-		_, errScan := j.Scan(t.Context())
-		_, errEnd := j.End(t.Context(), journal.Run{Key: "k", Resolved: true}, nil, 0)
-		for _, err := range []error{errInspect, errScan, errEnd, j.Forget(t.Context(), "k", newRun(0).Token, false)} {
-			if err == nil {
-				t.Error("no error")
-			}
-		}
-	})
-}
-
 // override is what an operator does to a row, or to a key without one.
 type override struct {
 	statement string // what it sends

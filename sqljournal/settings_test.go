@@ -56,23 +56,25 @@ func TestSettings(t *testing.T) {
 		},
 		dbtest.KindSQLite: {{params{}, ""}},
 	} {
-		for _, c := range all {
-			var opts []dbtest.Setting
-			for name, value := range c.params {
-				opts = append(opts, dbtest.Param(name, value))
+		t.Run(string(kind), func(t *testing.T) {
+			for _, c := range all {
+				var opts []dbtest.Setting
+				for name, value := range c.params {
+					opts = append(opts, dbtest.Param(name, value))
+				}
+				for mode, open := range map[string]func(*sql.DB, string, ...sqljournal.Option) *sqljournal.Journal{
+					"transactional": sqljournal.Transactional, "intent": sqljournal.Intent,
+				} {
+					t.Run(fmt.Sprint(c.params, " ", c.during, " ", mode), func(t *testing.T) {
+						t.Parallel()
+						d := dbtest.New(t, kind)
+						s := &scene{T: t, d: d, db: d.Open(t)}
+						s.j = watched(open(d.Open(t, opts...), ours, d.Options()...))
+						testSetting(s, cmp.Or(c.during, "select 1"), opts)
+					})
+				}
 			}
-			for mode, open := range map[string]func(*sql.DB, string, ...sqljournal.Option) *sqljournal.Journal{
-				"transactional": sqljournal.Transactional, "intent": sqljournal.Intent,
-			} {
-				t.Run(fmt.Sprint(kind, " ", c.params, " ", c.during, " ", mode), func(t *testing.T) {
-					t.Parallel()
-					d := dbtest.New(t, kind)
-					s := &scene{T: t, d: d, db: d.Open(t)}
-					s.j = watched(open(d.Open(t, opts...), ours, d.Options()...))
-					testSetting(s, cmp.Or(c.during, "select 1"), opts)
-				})
-			}
-		}
+		})
 	}
 }
 

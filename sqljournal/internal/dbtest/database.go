@@ -31,6 +31,31 @@ const (
 // Servers are the kinds that have a server, which can be crashed, and whose messages can be lost.
 var Servers = []Kind{KindPostgreSQL, KindMySQL}
 
+// kinds has what differs between kinds.
+var kinds = map[Kind]struct {
+	driver   string
+	options  []sqljournal.Option // of a Journal
+	now      string              // the time in SQL, as the table has it
+	interval string              // a format of a number of units, to be added to a time
+	unit     time.Duration
+}{
+	KindPostgreSQL: {"pgx", nil, "now()", "(%d * interval '1 microsecond')", time.Microsecond}, // 13 refuses a large number of microseconds
+	KindMySQL: {
+		"mysql", []sqljournal.Option{sqljournal.MySQL()},
+		"timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))", "%d", time.Microsecond,
+	},
+	KindSQLite: {
+		"sqlite", []sqljournal.Option{sqljournal.SQLite()},
+		"cast(round((julianday('now') - 2440587.5) * 86400000) as integer)", "%d", time.Millisecond,
+	},
+}
+
+// Driver returns the name of the driver for databases of this kind.
+func (k Kind) Driver() string { return kinds[k].driver }
+
+// Options returns the options that a Journal on a database of this kind needs.
+func (k Kind) Options() []sqljournal.Option { return kinds[k].options }
+
 // Database is a new schema in a server, or a new SQLite file. It has an empty journal's table.
 type Database struct {
 	kind   Kind
@@ -41,12 +66,11 @@ type Database struct {
 // Each runs a test on every installed kind of database, each in a parallel subtest.
 func Each(t *testing.T, test func(*testing.T, Database)) {
 	t.Helper()
-	for _, kind := range []Kind{KindPostgreSQL, KindMySQL, KindSQLite} {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			test(t, New(t, kind))
-		})
-	}
+	EachServer(t, test)
+	t.Run(string(KindSQLite), func(t *testing.T) {
+		t.Parallel()
+		test(t, SQLite(t))
+	})
 }
 
 // EachServer is [Each] without SQLite.
@@ -60,8 +84,6 @@ func EachServer(t *testing.T, test func(*testing.T, Database)) {
 	}
 }
 
-var schemas atomic.Int64
-
 // New returns a new database of that kind. Without its server the test is skipped, or fails if CI=true. It is also skipped
 // if the server is too old.
 func New(t testing.TB, kind Kind) Database {
@@ -69,42 +91,27 @@ func New(t testing.TB, kind Kind) Database {
 	if kind == KindSQLite {
 		return SQLite(t)
 	}
-	server := shared[kind].get(t)
-	server.skipIfTooOld(t)
-	return server.Database(t)
+	return shared[kind].start(t).skipIfTooOld(t).Database(t)
 }
 
 // AnyMySQL is [MySQL], but also of a version that is too old.
-func AnyMySQL(t testing.TB) Database {
-	t.Helper()
-	return shared[KindMySQL].get(t).Database(t)
-}
+func AnyMySQL(t testing.TB) Database { return shared[KindMySQL].start(t).Database(t) }
 
 // PostgreSQL is [New] for PostgreSQL.
-func PostgreSQL(t testing.TB) Database {
-	t.Helper()
-	return New(t, KindPostgreSQL)
-}
+func PostgreSQL(t testing.TB) Database { return New(t, KindPostgreSQL) }
 
 // MySQL is [New] for MySQL or MariaDB.
-func MySQL(t testing.TB) Database {
-	t.Helper()
-	return New(t, KindMySQL)
-}
+func MySQL(t testing.TB) Database { return New(t, KindMySQL) }
 
 // Own is [New] in a server that only this test uses, and may end by [Server.Stop] or [Server.Crash].
 func Own(t testing.TB, kind Kind) Database {
 	t.Helper()
-	own := sharedServer{kind: kind}
-	server := own.get(t)
-	t.Cleanup(func() {
-		if err := own.stop(); err != nil {
-			t.Errorf("dbtest: stopping a server: %v", err)
-		}
-	})
-	server.skipIfTooOld(t)
-	return server.Database(t)
+	server := (&Server{kind: kind}).start(t)
+	t.Cleanup(func() { must(t, server.Close()) })
+	return server.skipIfTooOld(t).Database(t)
 }
+
+var schemas atomic.Int64
 
 // Database returns another schema in the server.
 func (s *Server) Database(t testing.TB) Database {
@@ -125,9 +132,7 @@ func SQLite(t testing.TB) Database {
 	d := Database{kind: KindSQLite, name: filepath.Join(t.TempDir(), "journal.db")}
 	db := d.Open(t)
 	mustExec(t, db, sqljournal.Schema(sqljournal.DialectSQLite))
-	if err := db.Close(); err != nil { // otherwise no other connection could leave the WAL mode
-		t.Fatalf("dbtest: %v", err)
-	}
+	must(t, db.Close()) // otherwise no other connection could leave the WAL mode
 	return d
 }
 
@@ -146,46 +151,12 @@ func (d Database) Dialect() sqljournal.Dialect { return sqljournal.Dialect(d.kin
 // Options returns the options that a Journal on this database needs.
 func (d Database) Options() []sqljournal.Option { return d.kind.Options() }
 
-// Options returns the options that a Journal on a database of this kind needs.
-func (k Kind) Options() []sqljournal.Option {
-	switch k {
-	case KindMySQL:
-		return []sqljournal.Option{sqljournal.MySQL()}
-	case KindSQLite:
-		return []sqljournal.Option{sqljournal.SQLite()}
-	}
-	return nil
-}
-
-// Driver returns the name of the driver for databases of this kind.
-func (k Kind) Driver() string {
-	return map[Kind]string{KindPostgreSQL: "pgx", KindMySQL: "mysql", KindSQLite: "sqlite"}[k]
-}
-
-// KindOf returns the kind of server that a URL of [Database.URL] is for.
-func KindOf(url string) Kind {
-	if strings.HasPrefix(url, "postgres://") {
-		return KindPostgreSQL
-	}
-	return KindMySQL
-}
-
 // Now returns the time in SQL, as the table has it.
-func (d Database) Now() string {
-	return map[Kind]string{
-		KindPostgreSQL: "now()",
-		KindMySQL:      "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))",
-		KindSQLite:     "cast(round((julianday('now') - 2440587.5) * 86400000) as integer)",
-	}[d.kind]
-}
+func (d Database) Now() string { return kinds[d.kind].now }
 
 // Interval returns a duration in SQL, to be added to a time of the table.
 func (d Database) Interval(of time.Duration) string {
-	return map[Kind]string{
-		KindPostgreSQL: fmt.Sprintf("(%d * interval '1 microsecond')", of.Microseconds()), // 13 refuses a large number of microseconds
-		KindMySQL:      fmt.Sprint(of.Microseconds()),
-		KindSQLite:     fmt.Sprint(of.Milliseconds()),
-	}[d.kind]
+	return fmt.Sprintf(kinds[d.kind].interval, of/kinds[d.kind].unit)
 }
 
 // Waiting returns how many transactions wait for another one with a statement on the journal's table. db is a pool of the
@@ -204,9 +175,7 @@ func (d Database) Waiting(t testing.TB, db *sql.DB) (n int) {
 	if failed := new(mysql.MySQLError); errors.As(err, &failed) && failed.Number == 3854 {
 		return 0 // MySQL cannot compare another connection's statement, which has bytes that are no text
 	}
-	if err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -214,31 +183,16 @@ func (d Database) Waiting(t testing.TB, db *sql.DB) (n int) {
 type Setting func(*settings)
 
 type settings struct {
-	addr    string
-	params  url.Values
-	pragmas map[string]string
-}
-
-func (d Database) settings(opts []Setting) settings {
-	s := settings{
-		params:  url.Values{},
-		pragmas: map[string]string{"busy_timeout": "20000", "journal_mode": "wal", "synchronous": "full"},
-	}
-	if d.server != nil {
-		s.addr = d.server.Addr()
-	}
-	for _, opt := range opts {
-		opt(&s)
-	}
-	return s
+	addr   string
+	params map[string]string
 }
 
 // Through makes the connections to the server go through a proxy.
 func Through(p *Proxy) Setting { return func(s *settings) { s.addr = p.Addr() } }
 
-// Param sets a parameter of the connection string: one of the driver, or a run-time parameter of the server. SQLite has
-// none.
-func Param(name, value string) Setting { return func(s *settings) { s.params.Set(name, value) } }
+// Param sets a parameter of the connection string: one of the driver, a run-time parameter of the server, or a pragma of SQLite.
+// Without it SQLite has busy_timeout, journal_mode(wal) and synchronous(full).
+func Param(name, value string) Setting { return func(s *settings) { s.params[name] = value } }
 
 // Isolation sets the default level of isolation, such as "read committed". SQLite has one level.
 func (d Database) Isolation(t testing.TB, level string) Setting {
@@ -256,37 +210,39 @@ func (d Database) Isolation(t testing.TB, level string) Setting {
 	return func(*settings) {}
 }
 
-// Pragma sets one of SQLite's pragmas on each connection. Without it there are busy_timeout, journal_mode(wal) and
-// synchronous(full). Servers have none.
-func Pragma(name, value string) Setting { return func(s *settings) { s.pragmas[name] = value } }
-
-// URL returns the connection string of a database in a server.
+// URL returns the connection string of a database.
 func (d Database) URL(opts ...Setting) string {
-	s := d.settings(opts)
-	params := strings.ReplaceAll(s.params.Encode(), "+", "%20") // pgx takes a plus as it is
-	if d.kind == KindMySQL {
+	s := settings{params: map[string]string{}}
+	if d.server != nil {
+		s.addr = d.server.Addr()
+	} else {
+		s.params = map[string]string{"busy_timeout": "20000", "journal_mode": "wal", "synchronous": "full"}
+	}
+	for _, opt := range opts {
+		opt(&s)
+	}
+	values := url.Values{}
+	for name, value := range s.params {
+		if d.kind == KindSQLite {
+			name, value = "_pragma", name+"("+value+")"
+		}
+		values.Add(name, value)
+	}
+	params := strings.ReplaceAll(values.Encode(), "+", "%20") // pgx takes a plus as it is
+	switch d.kind {
+	case KindPostgreSQL:
+		return d.server.url(s.addr, d.name) + "&" + params // if a parameter occurs twice, the last one counts
+	case KindMySQL:
 		return fmt.Sprintf("root@tcp(%s)/%s?%s", s.addr, d.name, params)
 	}
-	return d.server.postgresql.URL(s.addr, d.name) + "&" + params // if a parameter occurs twice, the last one counts
+	return (&url.URL{Scheme: "file", Path: d.name, RawQuery: params}).String()
 }
 
 // Open returns a pool of connections to the database. It is closed when the test ends.
 func (d Database) Open(t testing.TB, opts ...Setting) *sql.DB {
 	t.Helper()
-	source := ""
-	if d.server != nil {
-		source = d.URL(opts...)
-	} else {
-		s := d.settings(opts)
-		for name, value := range s.pragmas {
-			s.params.Add("_pragma", name+"("+value+")")
-		}
-		source = (&url.URL{Scheme: "file", Path: d.name, RawQuery: s.params.Encode()}).String()
-	}
-	db, err := sql.Open(d.kind.Driver(), source)
-	if err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
+	db, err := sql.Open(d.kind.Driver(), d.URL(opts...))
+	must(t, err)
 	db.SetMaxIdleConns(16) // otherwise a test with many callers would mostly connect
 	db.SetMaxOpenConns(32)
 	t.Cleanup(func() {
@@ -302,7 +258,13 @@ func init() { _ = mysql.SetLogger(&mysql.NopLogger{}) }
 
 func mustExec(t testing.TB, db *sql.DB, statements string) {
 	t.Helper()
-	if _, err := db.ExecContext(context.Background(), statements); err != nil {
+	_, err := db.ExecContext(context.Background(), statements)
+	must(t, err)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatalf("dbtest: %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package dbtest
 
 import (
-	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -14,15 +13,14 @@ import (
 // requests by a [Rule], or on all connections by Cut and Down. It supports neither TLS nor COPY. Its methods may be
 // called concurrently.
 type Proxy struct {
-	t        testing.TB
 	target   *Server
 	listener net.Listener
 	running  sync.WaitGroup // the accept loop and the links
 
 	mu    sync.Mutex
-	links map[*link]struct{} // nil when the proxy is closed
-	rules []*Rule            // that have not acted yet
-	down  bool               // between Down and Up
+	links map[*link]struct{}
+	rules []*Rule // that have not acted yet
+	down  bool    // between Down and Up, and in the end
 }
 
 // NewProxy starts a proxy on a free loopback port for the target. When the test ends, it closes every
@@ -30,12 +28,14 @@ type Proxy struct {
 func NewProxy(t testing.TB, target *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
-	p := &Proxy{t: t, target: target, listener: listener, links: map[*link]struct{}{}}
+	must(t, err)
+	p := &Proxy{target: target, listener: listener, links: map[*link]struct{}{}}
 	p.running.Go(p.accept)
-	t.Cleanup(p.close)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.Down()
+		p.running.Wait()
+	})
 	return p
 }
 
@@ -44,7 +44,9 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Cut closes all connections at once, and drops what is held on them. New connections work.
 func (p *Proxy) Cut() {
-	links := p.current()
+	p.mu.Lock()
+	links := slices.Collect(maps.Keys(p.links))
+	p.mu.Unlock()
 	for _, l := range links { // first: a client whose connection is closed may send at once on one that is not yet
 		l.cut.Store(true)
 	}
@@ -68,20 +70,11 @@ func (p *Proxy) Up() {
 	p.down = false
 }
 
-func (p *Proxy) current() []*link {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.links))
-}
-
+// accept ends when the listener is closed.
 func (p *Proxy) accept() {
 	for {
 		conn, err := p.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
 		if err != nil {
-			p.t.Errorf("dbtest: the proxy accepts no more: %v", err)
 			return
 		}
 		p.running.Go(func() { p.serve(conn) })
@@ -96,32 +89,18 @@ func (p *Proxy) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-	l := &link{proxy: p, client: client, server: server, done: make(chan struct{})}
+	l := &link{proxy: p, client: client, server: server, done: make(chan struct{}), unanswered: make(chan []*Rule, 64)}
 	defer l.close()
 	p.mu.Lock()
-	open := p.links != nil && !p.down
-	if open {
-		p.links[l] = struct{}{}
-	}
+	down := p.down
+	p.links[l] = struct{}{}
 	p.mu.Unlock()
-	if open {
+	if !down {
 		l.run()
-		p.mu.Lock()
-		delete(p.links, l)
-		p.mu.Unlock()
 	}
-}
-
-func (p *Proxy) close() {
-	p.listener.Close()
-	links := p.current()
 	p.mu.Lock()
-	p.links = nil
-	p.mu.Unlock()
-	for _, l := range links {
-		l.close()
-	}
-	p.running.Wait()
+	defer p.mu.Unlock()
+	delete(p.links, l)
 }
 
 // link is a client's connection to the proxy and the proxy's to the server. One goroutine reads each of them and writes
@@ -134,20 +113,19 @@ type link struct {
 	done chan struct{} // closed when both connections are
 	cut  atomic.Bool   // no further request is forwarded
 
-	mu         sync.Mutex
-	unanswered [][]*Rule // of each request under way, the rules on its reply
+	unanswered chan []*Rule // of each request under way, the rules on its reply
 }
 
 // run forwards in both directions until both sides have ended.
 func (l *link) run() {
-	var w wire = newMySQLWire(l.client, l.server)
+	var w wire = &mysqlWire{client: l.client, server: l.server}
 	if l.proxy.target.kind == KindPostgreSQL {
 		p, err := newPostgreSQLWire(l.client, l.server)
 		if err != nil {
 			return
 		}
 		w = p
-		l.unanswered = [][]*Rule{nil} // the server becomes ready for the first time
+		l.unanswered <- nil // the server becomes ready for the first time
 	}
 	var replies sync.WaitGroup
 	replies.Go(func() { l.replies(w) })
@@ -164,20 +142,16 @@ func (l *link) close() {
 	})
 }
 
-func (l *link) isClosed() bool {
+// apply applies rules, and reports whether the link is closed then: what was held must not be forwarded.
+func (l *link) apply(rules []*Rule) (closed bool) {
+	for _, r := range rules {
+		r.act(r, l)
+	}
 	select {
 	case <-l.done:
-		return true
+		return len(rules) > 0
 	default:
 		return false
-	}
-}
-
-// await waits until c or the link is closed.
-func (l *link) await(c <-chan struct{}) {
-	select {
-	case <-c:
-	case <-l.done:
 	}
 }
 
@@ -185,7 +159,7 @@ func (l *link) await(c <-chan struct{}) {
 // request.
 func (l *link) requests(w wire) {
 	for {
-		q, err := w.readRequest()
+		statement, hasReply, err := w.readRequest()
 		if err != nil {
 			if conn, ok := l.server.(*net.TCPConn); ok {
 				_ = conn.CloseWrite() // the server may be gone already
@@ -195,17 +169,12 @@ func (l *link) requests(w wire) {
 		if l.cut.Load() {
 			return
 		}
-		onRequest, onReply := l.proxy.matching(q.statements)
-		for _, r := range onRequest {
-			r.act(l)
-		}
-		if len(onRequest) > 0 && l.isClosed() { // otherwise what was held might reach the server
+		onRequest, onReply := l.proxy.matching(statement)
+		if l.apply(onRequest) {
 			return
 		}
-		if q.hasReply {
-			l.mu.Lock()
-			l.unanswered = append(l.unanswered, onReply)
-			l.mu.Unlock()
+		if hasReply {
+			l.unanswered <- onReply
 		}
 		if w.sendRequest() != nil {
 			l.close()
@@ -218,35 +187,16 @@ func (l *link) requests(w wire) {
 // server executes all that it was sent.
 func (l *link) replies(w wire) {
 	defer l.close()
-	for {
-		ready, err := w.readReply()
-		if err != nil {
-			return
+	for w.readReply() == nil {
+		var rules []*Rule
+		select {
+		case rules = <-l.unanswered:
+		default: // a part of the login, or of a longer reply
 		}
-		rules := l.onReply(ready)
-		if !ready && len(rules) > 0 {
-			continue
-		}
-		for _, r := range rules {
-			r.act(l)
-		}
-		if len(rules) > 0 && l.isClosed() { // otherwise what was held might reach the client
+		if l.apply(rules) {
 			return
 		}
 		_ = w.sendReply()
 	}
-}
-
-// onReply returns the rules on the reply that the server is sending. With ready, they act now.
-func (l *link) onReply(ready bool) []*Rule {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.unanswered) == 0 {
-		return nil
-	}
-	rules := l.unanswered[0]
-	if ready {
-		l.unanswered = l.unanswered[1:]
-	}
-	return rules
+	_ = w.sendReply() // what the server has said in the end
 }

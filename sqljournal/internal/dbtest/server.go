@@ -1,79 +1,77 @@
 package dbtest
 
 import (
+	"os"
+	"sync"
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/mysqltest"
 	"github.com/onceguard/onceguard/internal/pgtest"
 )
 
-// Server is a server that a test may stop or crash.
+// Server is a server that a test may stop or crash. It is started when a test first needs it.
 type Server struct {
 	process
-	kind       Kind
-	postgresql *pgtest.Server // nil if it is another
-	isMariaDB  bool
-	isTooOld   bool
+	IsMariaDB bool // and not MySQL
+	IsTooOld  bool // for a journal
+
+	kind Kind
+	url  func(addr, schema string) string // of PostgreSQL
+	once sync.Once
+	err  error // of the start
 }
 
 // process is *pgtest.Server or *mysqltest.Server.
 type process interface {
 	Addr() string
-	Crash() error
-	Stop() error
-	Restart() error
+	Crash() error   // at once, as a power failure would, except that the kernel still writes its buffers
+	Stop() error    // in order: it rolls back open transactions
+	Restart() error // on the same port, and returns when the server has recovered and answers
 	Close() error
 }
 
-func startServer(kind Kind) (*Server, error) {
+// shared are the servers of this test binary.
+var shared = map[Kind]*Server{KindPostgreSQL: {kind: KindPostgreSQL}, KindMySQL: {kind: KindMySQL}}
+
+// missing returns an error if a kind of server is not installed, and its tests are left out. With CI=true they fail.
+func missing(kind Kind) (err error) {
+	if os.Getenv("CI") == "true" {
+		return nil
+	}
 	if kind == KindMySQL {
-		process, err := mysqltest.Start()
-		if err != nil {
-			return nil, err
-		}
-		return &Server{process: process, kind: kind, isMariaDB: process.IsMariaDB(), isTooOld: !process.KnowsSkipLocked()}, nil
+		_, err = mysqltest.Find()
+	} else {
+		_, err = pgtest.Find()
 	}
-	process, err := pgtest.Start()
-	if err != nil {
-		return nil, err
-	}
-	return &Server{process: process, kind: kind, postgresql: process}, nil
+	return err
 }
 
-// IsMariaDB reports whether the server is MariaDB, and not MySQL.
-func (s *Server) IsMariaDB() bool { return s.isMariaDB }
-
-// IsTooOld reports whether the server is so old that a journal does not work there.
-func (s *Server) IsTooOld() bool { return s.isTooOld }
-
-func (s *Server) skipIfTooOld(t testing.TB) {
+func (s *Server) start(t testing.TB) *Server {
 	t.Helper()
-	if s.isTooOld {
+	if err := missing(s.kind); err != nil {
+		t.Skipf("left out: %v", err)
+	}
+	s.once.Do(func() {
+		if s.kind == KindMySQL {
+			var p *mysqltest.Server
+			if p, s.err = mysqltest.Start(); s.err == nil {
+				s.process, s.IsMariaDB, s.IsTooOld = p, p.IsMariaDB(), !p.KnowsSkipLocked()
+			}
+			return
+		}
+		var p *pgtest.Server
+		if p, s.err = pgtest.Start(); s.err == nil {
+			s.process, s.url = p, p.URL
+		}
+	})
+	must(t, s.err)
+	return s
+}
+
+func (s *Server) skipIfTooOld(t testing.TB) *Server {
+	t.Helper()
+	if s.IsTooOld {
 		t.Skip("left out: the server is too old for a journal")
 	}
-}
-
-// Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
-// connections break.
-func (s *Server) Crash(t testing.TB) {
-	t.Helper()
-	if err := s.process.Crash(); err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
-}
-
-// Stop shuts the server down: it rolls back open transactions.
-func (s *Server) Stop(t testing.TB) {
-	t.Helper()
-	if err := s.process.Stop(); err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
-}
-
-// Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and answers.
-func (s *Server) Restart(t testing.TB) {
-	t.Helper()
-	if err := s.process.Restart(); err != nil {
-		t.Fatalf("dbtest: %v", err)
-	}
+	return s
 }

@@ -2,7 +2,6 @@ package dbtest
 
 import (
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -11,16 +10,12 @@ import (
 // wire reads and forwards the messages of a connection, as its protocol separates them. One goroutine calls the first two
 // methods, and another one the others.
 type wire interface {
-	readRequest() (request, error)    // into the buffer of what the server gets next
-	sendRequest() error               // the buffer
-	readReply() (ready bool, _ error) // a message of it; ready: rules on the reply act now
-	sendReply() error                 // what was read
-}
-
-// request is what a client sends at once.
-type request struct {
-	statements []string // that it executes. One that is only prepared does not count
-	hasReply   bool
+	// readRequest reads what the client sends at once, and returns the statement that it executes. One that is only prepared
+	// does not count.
+	readRequest() (statement string, hasReply bool, _ error)
+	sendRequest() error // what was read
+	readReply() error   // or the first part of it: the server has executed the request
+	sendReply() error   // what was read
 }
 
 // postgreSQLWire is PostgreSQL's protocol. A request is one simple query, or the messages of the extended protocol up to a
@@ -52,53 +47,48 @@ func (w *postgreSQLWire) sendRequest() error { return w.server.Flush() }
 
 func (w *postgreSQLWire) sendReply() error { return w.client.Flush() }
 
-func (w *postgreSQLWire) readReply() (ready bool, _ error) {
-	m, err := w.server.Receive()
-	if err != nil {
-		return false, err
+func (w *postgreSQLWire) readReply() error {
+	for {
+		m, err := w.server.Receive()
+		if err != nil {
+			return err
+		}
+		w.client.Send(m)
+		if _, ready := m.(*pgproto3.ReadyForQuery); ready {
+			return nil
+		}
 	}
-	w.client.Send(m)
-	_, ready = m.(*pgproto3.ReadyForQuery)
-	return ready, nil
 }
 
-func (w *postgreSQLWire) readRequest() (q request, _ error) {
-	q.hasReply = true
-	bound := ""
+func (w *postgreSQLWire) readRequest() (statement string, hasReply bool, _ error) {
 	for {
 		m, err := w.client.Receive()
 		if err != nil {
-			return q, err
+			return "", false, err
 		}
 		w.server.Send(m)
 		switch m := m.(type) {
 		case *pgproto3.Query:
-			q.statements = append(q.statements, m.String)
-			return q, nil
+			return m.String, true, nil
 		case *pgproto3.Parse:
 			w.prepared[m.Name] = m.Query
 		case *pgproto3.Bind:
-			bound = w.prepared[m.PreparedStatement]
-		case *pgproto3.Execute:
-			q.statements = append(q.statements, bound)
+			statement = w.prepared[m.PreparedStatement]
 		case *pgproto3.Sync:
-			return q, nil
+			return statement, true, nil
 		case *pgproto3.Terminate:
-			q.hasReply = false
-			return q, nil
+			return "", false, nil
 		}
 	}
 }
 
-// Match reports whether a [Rule] applies to a request that executes these statements.
-type Match func(statements []string) bool
+// Match reports whether a [Rule] applies to a request that executes this statement.
+type Match func(statement string) bool
 
 // Statement matches requests that execute a statement with this beginning, in any case.
 func Statement(prefix string) Match {
-	return func(statements []string) bool {
-		return slices.ContainsFunc(statements, func(s string) bool {
-			s = strings.TrimSpace(s)
-			return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
-		})
+	return func(statement string) bool {
+		statement = strings.TrimSpace(statement)
+		return len(statement) >= len(prefix) && strings.EqualFold(statement[:len(prefix)], prefix)
 	}
 }

@@ -1,11 +1,9 @@
 package dbtest
 
 import (
-	"encoding/binary"
 	"io"
 	"net"
 	"strings"
-	"sync"
 )
 
 // mysqlWire is MySQL's protocol. A message is a packet: three bytes that are its length, its number and its payload. A
@@ -14,14 +12,7 @@ import (
 type mysqlWire struct {
 	client, server net.Conn
 	request, reply []byte // one packet each
-
-	mu        sync.Mutex
-	preparing []string          // statements whose reply, with their number, is to come; "" for a command that prepares none
-	prepared  map[uint32]string // by their number
-}
-
-func newMySQLWire(client, server net.Conn) *mysqlWire {
-	return &mysqlWire{client: client, server: server, prepared: map[uint32]string{}}
+	prepared       string // the last one, which database/sql executes next
 }
 
 func readPacket(from net.Conn) ([]byte, error) {
@@ -55,46 +46,30 @@ const (
 	comClose        = 0x19
 )
 
-func (w *mysqlWire) readRequest() (q request, err error) {
+func (w *mysqlWire) readRequest() (statement string, hasReply bool, err error) {
 	if w.request, err = readPacket(w.client); err != nil {
-		return q, err
+		return "", false, err
 	}
 	number, payload := w.request[3], w.request[4:]
 	if number != 0 || len(payload) == 0 { // a part of the login, or of a longer command
-		return q, nil
+		return "", false, nil
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	preparing := ""
-	switch command := payload[0]; command {
+	switch payload[0] {
 	case comQuit, comSendLongData, comClose:
-		return q, nil
+		return "", false, nil
 	case comQuery:
-		q.statements = []string{standardized(string(payload[1:]))}
+		statement = standardized(string(payload[1:]))
 	case comExecute:
-		q.statements = []string{w.prepared[binary.LittleEndian.Uint32(payload[1:])]}
+		statement = w.prepared
 	case comPrepare:
-		preparing = standardized(string(payload[1:]))
+		w.prepared = standardized(string(payload[1:]))
 	}
-	q.hasReply = true
-	w.preparing = append(w.preparing, preparing)
-	return q, nil
+	return statement, true, nil
 }
 
-func (w *mysqlWire) readReply() (ready bool, err error) {
-	if w.reply, err = readPacket(w.server); err != nil {
-		return false, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.preparing) > 0 {
-		statement := w.preparing[0]
-		w.preparing = w.preparing[1:]
-		if payload := w.reply[4:]; statement != "" && len(payload) >= 5 && payload[0] == 0 {
-			w.prepared[binary.LittleEndian.Uint32(payload[1:])] = statement
-		}
-	}
-	return true, nil
+func (w *mysqlWire) readReply() (err error) {
+	w.reply, err = readPacket(w.server)
+	return err
 }
 
 // standardized returns a statement as the one for PostgreSQL begins, so that one [Match] finds both. The level of isolation

@@ -68,6 +68,7 @@ func createPayments(t *testing.T, db *sql.DB) {
 // proxied returns s with the scene's servers, behind the proxies, and its times.
 func (c *scene) proxied(s shop) shop {
 	s.Redis, s.Database = c.redisProxy.Addr(), c.database.URL(dbtest.Through(c.dbProxy))
+	s.Kind = c.database.Kind()
 	s.Lease, s.Limit, s.Patient = sceneLease, sceneLimit, true
 	return s
 }

@@ -32,6 +32,7 @@ type shop struct {
 	Redis    string        // address; not used if Alone
 	Alone    bool          // without Redis: lock.None
 	Database string        // URL
+	Kind     dbtest.Kind   // of the database
 	Journal  journalMode   // of WithJournal
 	AtMost   bool          // WithAtMostOnce
 	Provider string        // URL; empty: the payment is a row, in InTx
@@ -57,8 +58,7 @@ type receipt struct {
 
 // open returns the instance's handler, and what closes the instance.
 func (s shop) open() (http.Handler, func() error, error) {
-	kind := dbtest.KindOf(s.Database)
-	db, err := sql.Open(kind.Driver(), s.Database)
+	db, err := sql.Open(s.Kind.Driver(), s.Database)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,9 +66,9 @@ func (s shop) open() (http.Handler, func() error, error) {
 	db.SetMaxIdleConns(16)
 	locker, closeLocker := s.newLocker()
 	opts := []middleware.Option{middleware.WithRequired(), middleware.WithMaxDuration(s.Limit)}
-	journal := sqljournal.Transactional(db, namespace, kind.Options()...)
+	journal := sqljournal.Transactional(db, namespace, s.Kind.Options()...)
 	if s.Journal == intent {
-		journal = sqljournal.Intent(db, namespace, kind.Options()...)
+		journal = sqljournal.Intent(db, namespace, s.Kind.Options()...)
 	}
 	if s.Journal != noJournal {
 		opts = append(opts, middleware.WithJournal(journal))

@@ -24,7 +24,9 @@ func (k *soak) check() {
 	}
 	unfinished := k.endUnfinished()
 	effects := k.effects()
-	again := serve(k.t, k.shop)
+	calm := k.shop
+	calm.Patient = !k.redisAway
+	again := serve(k.t, calm)
 	for _, o := range k.orders {
 		n := effects[o.key]
 		delete(effects, o.key)
@@ -39,7 +41,7 @@ func (k *soak) check() {
 			k.t.Errorf("%d effects of %s in the end", n, key)
 		}
 	}
-	k.report()
+	k.t.Logf("%d orders, %+v", len(k.orders), k.counts)
 	if c := k.counts; c.kills == 0 || c.broken == 0 || len(k.orders) < k.keys {
 		k.t.Error("want a kill, a broken connection, and all orders")
 	}
@@ -66,27 +68,6 @@ func (k *soak) checkOrder(o *soakOrder, a answer, effects int, isSwept, isPaid b
 	default:
 		k.t.Errorf("order %s: %d effects; the customers had %+v; swept: %t; a retry gets %v %s", o.key, effects, o, isSwept, a, a.body)
 	}
-}
-
-// report logs what the customers got, and what has disturbed the service.
-func (k *soak) report() {
-	k.t.Helper()
-	var paid, failed, unknown int
-	for _, o := range k.orders {
-		switch {
-		case o.body != "":
-			paid++
-		case o.failure != "":
-			failed++
-		default:
-			unknown++
-		}
-	}
-	c := k.counts
-	k.t.Logf("%d orders: %d paid, %d left on a stored 5xx by a certain rollback, %d of unknown outcome; %d rows swept",
-		len(k.orders), paid, failed, unknown, c.swept)
-	k.t.Logf("%d requests, %d of them broken; %d kills, %d restarts of the database, %d times FLUSHALL",
-		c.asked, c.broken, c.kills, c.restarts, c.flushes)
 }
 
 // effects returns how many payments there are, by key.

@@ -3,6 +3,7 @@ package system_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -134,7 +135,7 @@ func newSoak(t *testing.T, server *dbtest.Server, mode journalMode, elsewhere, r
 	k.database = k.server.Database(t)
 	k.db = k.database.Open(t)
 	createPayments(t, k.db)
-	k.shop = shop{Redis: k.redis.Addr(), Database: k.database.URL(), Journal: mode, Lease: soakLease, Limit: soakLimit}
+	k.shop = shop{Redis: k.redis.Addr(), Database: k.database.URL(), Kind: k.database.Kind(), Journal: mode, Lease: soakLease, Limit: soakLimit}
 	if elsewhere {
 		k.shop.Provider = k.provider.url
 	}
@@ -210,12 +211,13 @@ func (k *soak) disturb(quiet <-chan struct{}, restarts bool) {
 		k.processes[i].Kill(k.t)
 		k.counts.kills++
 		if restarts {
-			if k.counts.restarts%2 == 0 {
-				k.server.Stop(k.t)
-			} else {
-				k.server.Crash(k.t)
+			end := k.server.Stop
+			if k.counts.restarts%2 == 1 {
+				end = k.server.Crash
 			}
-			k.server.Restart(k.t)
+			if err := errors.Join(end(), k.server.Restart()); err != nil {
+				k.t.Fatal(err)
+			}
 			k.counts.restarts++
 		}
 		k.processes[i] = start(k.t, k.shop)
