@@ -42,7 +42,6 @@ type Pipeline struct {
 	givenUp atomic.Uint64
 
 	contexts sharedContexts
-	wakers   wakerPool
 	router   router
 }
 

@@ -490,34 +490,21 @@ func TestOverload(t *testing.T) {
 	})
 }
 
-// The timer may fire in the moment in which a command completes. Then the waker has both events, in either order, and
-// none may be taken for one of the Call's next command.
-func TestCancelOfACompleteCommand(t *testing.T) {
+// A command may complete in the moment in which its operation times out. Either its caller or Late gets the result.
+func TestCompleteAtTheLimit(t *testing.T) {
 	t.Parallel()
-	failed := errors.New("the command's error")
-	for name, events := range map[string][]event{
-		"completed":            {completed},
-		"timed out, completed": {timedOut, completed},
-		"completed, timed out": {completed, timedOut},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := &waker{events: make(chan event, 2), expecting: true}
-			for _, e := range events {
-				w.events <- e
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
+		n.takes = func([]string) time.Duration { return opTimeout }
+		for range 50 {
+			late := make(lateResults, 1)
+			r := start(p, t.Context(), "a", late)()
+			synctest.Wait()
+			if r.Err == nil {
+				wantReply(t, r, "a")
 			}
-			c := &Call{waker: w}
-			if err := c.cancel(new(queue), &command{call: c, stage: stageComplete, err: failed}); err != failed {
-				t.Errorf("cancel returned %v, want the command's error", err)
+			if isLate := r.Err != nil; len(late) == 1 != isLate || r.Unsure != isLate {
+				t.Fatalf("%v, unsure %t, %d late results", r.Err, r.Unsure, len(late))
 			}
-			if w.expecting {
-				t.Error("the waker still expects the command's event")
-			}
-			for len(w.events) > 0 {
-				if e := <-w.events; e == completed {
-					t.Error("the command's event is left")
-				}
-			}
-		})
-	}
+		}
+	})
 }

@@ -4,6 +4,8 @@ package pipeline
 // mutex.
 
 import (
+	"time"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
@@ -71,35 +73,26 @@ func (c *Call) send(cmd *command) (*Reply, error) {
 }
 
 // roundTrip submits a command to the queue of its node, and waits for its result. When the operation times out, or the
-// caller's context is done, roundTrip cancels the command.
+// caller's context is done, roundTrip cancels the command, and returns its result if it is already complete.
 func (c *Call) roundTrip(cmd *command) error {
 	if c.timedOut || c.Context.Err() != nil { // the previous try may have received its error reply just as time ran out
 		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
-	c.arm()
-	cmd.events, c.waker.expecting = c.waker.events, true
+	if c.timer == nil {
+		c.timer = time.NewTimer(time.Until(c.deadline()))
+	}
+	cmd.completed = make(chan struct{})
 	q.submit(cmd)
 	select {
-	case e := <-c.waker.events:
-		if e == completed {
-			c.waker.expecting = false
-			return cmd.err
-		}
+	case <-cmd.completed:
+		return cmd.err
+	case <-c.timer.C:
 		c.timedOut = true
 	case <-c.Context.Done():
 	}
-	return c.cancel(q, cmd)
-}
-
-// cancel cancels a command in q. If the command is already complete, cancel returns the command's error.
-func (c *Call) cancel(q *queue, cmd *command) error {
-	stage := q.cancel(cmd)
-	if stage == stageComplete {
-		for <-c.waker.events != completed { // the timer may have fired as well
-		}
-		c.waker.expecting = false
-		return cmd.err
+	if stage := q.cancel(cmd); stage != stageComplete {
+		return &canceledError{cause: c.cause(), sent: stage == stageSent}
 	}
-	return &canceledError{cause: c.cause(), sent: stage == stageSent}
+	return cmd.err
 }
