@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	quietLimit     = 3 * time.Second // listen sends a PING after this time without a message
-	reconnectPause = time.Second     // the longest pause after a connection has broken
-	followPause    = reconnectPause / 5
-	refusedPause   = 3 * time.Second // the longest pause before a SUBSCRIBE that the node has refused is sent again
+	quietLimit = 3 * time.Second // listen sends a PING after this time without a message
+	retryPause = time.Second     // the longest pause after a connection has broken, or a SUBSCRIBE was refused
 )
 
 // conn is a pub/sub connection of a Hub to one node. It has two goroutines: listen receives messages; update subscribes
@@ -24,12 +22,11 @@ const (
 type conn struct {
 	hub     *Hub
 	addr    string
-	pubsub  *redis.PubSub
+	pubsub  pubSub
 	changed chan struct{}   // holds one token: there may be changes
 	closing context.Context // done when close was called or the Group was closed
 	close   context.CancelFunc
-
-	followSoon, askSoon atomic.Bool // a call of soon with followAgain or askAgain pauses
+	pausing atomic.Bool // a goroutine of subscribeAgain pauses
 
 	// guarded by Hub.mu
 	subscribers map[string]*Subscription // by key, which is also the name of the channel
@@ -37,9 +34,10 @@ type conn struct {
 }
 
 // newConn returns a connection whose goroutines run until it is closed or retired.
-func newConn(h *Hub, addr string, pubsub *redis.PubSub) *conn {
+func newConn(h *Hub, n node) *conn {
+	pubsub := n.open(h.group.Context())
 	c := &conn{
-		hub: h, addr: addr, pubsub: pubsub, changed: make(chan struct{}, 1),
+		hub: h, addr: n.addr, pubsub: pubsub, changed: make(chan struct{}, 1),
 		subscribers: map[string]*Subscription{}, changes: map[string]bool{},
 	}
 	c.closing, c.close = context.WithCancel(h.group.Context())
@@ -112,10 +110,8 @@ func (c *conn) listen() {
 		case err == nil:
 			pinged = false
 			c.receive(message)
-		case rediserr.IsRedirection(err): // refused: the key has moved, and the client does not know where
-			c.soon(&c.followSoon, followPause, c.followAgain)
-		case rediserr.IsReply(err): // refused: by an ACL, a full server (Redis 8.6), or a Cluster without sharded pub/sub
-			c.soon(&c.askSoon, refusedPause, c.askAgain)
+		case rediserr.IsReply(err): // refused: the key has moved, an ACL, a full server (8.6), a Cluster older than 7.0
+			c.subscribeAgain()
 		case rediserr.IsTimeout(err):
 			if pinged || c.retire() { // the node did not answer, or has no subscribers
 				return
@@ -128,14 +124,16 @@ func (c *conn) listen() {
 			return
 		default:
 			c.wakeSubscribed() // messages may be missed from now on
-			if c.retire() || background.Pause(c.closing, background.Jitter(reconnectPause)) != nil {
+			if c.retire() || background.Pause(c.closing, background.Jitter(retryPause)) != nil {
 				return
 			}
 		}
 	}
 }
 
-// receive wakes the subscriber that a message of go-redis is for.
+// receive wakes the subscriber that a message of go-redis is for: a message about its key, or that its subscription was
+// confirmed or has ended, so that messages may have been missed. A subscription ends when the slot has moved, or when an
+// earlier subscriber to the same key was closed: Follow subscribes again.
 func (c *conn) receive(message any) {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -146,52 +144,38 @@ func (c *conn) receive(message any) {
 		}
 	case *redis.Subscription:
 		if s, ok := c.subscribers[m.Channel]; ok {
-			c.subscriptionChanged(s, m.Kind == "subscribe" || m.Kind == "ssubscribe")
+			confirmed := m.Kind == "subscribe" || m.Kind == "ssubscribe"
+			if !confirmed {
+				delete(c.subscribers, s.key)
+			}
+			s.subscribed.Store(confirmed)
+			s.signal()
 		}
 	}
 }
 
-// subscriptionChanged wakes s because its subscription was confirmed or has ended: messages may have been missed. A
-// subscription ends when the slot has moved, or when an earlier subscriber to the same key was closed: the Follow of s
-// subscribes again. The caller holds Hub.mu.
-func (c *conn) subscriptionChanged(s *Subscription, confirmed bool) {
-	if !confirmed {
-		delete(c.subscribers, s.key)
-	}
-	s.subscribed.Store(confirmed)
-	s.signal()
-}
-
-// soon calls do for each subscriber whose subscription is not confirmed, after a random pause of up to longest. It does
-// nothing if another call of soon with isPending pauses. A refusal does not name its key, so do gets them all.
-func (c *conn) soon(isPending *atomic.Bool, longest time.Duration, do func(*Subscription)) {
-	if isPending.Swap(true) {
+// subscribeAgain wakes each subscriber whose subscription is not confirmed, after a random pause: it polls its key, and its
+// Follow subscribes again. By then the client may know where the key is, the ACL may have changed, or the
+// server may have room. A refusal does not name its key. subscribeAgain does nothing if another call pauses.
+func (c *conn) subscribeAgain() {
+	if c.pausing.Swap(true) {
 		return
 	}
 	c.hub.group.Go(func() {
-		if background.Pause(c.closing, background.Jitter(longest)) != nil {
+		if background.Pause(c.closing, background.Jitter(retryPause)) != nil {
 			return
 		}
 		c.hub.mu.Lock()
 		defer c.hub.mu.Unlock()
-		isPending.Store(false) // before do, whose SUBSCRIBE may be refused at once
-		for _, s := range c.subscribers {
+		c.pausing.Store(false)
+		for key, s := range c.subscribers {
 			if !s.subscribed.Load() {
-				do(s)
+				delete(c.subscribers, key)
+				s.signal()
 			}
 		}
 	})
 }
-
-// followAgain wakes s: it polls its key, and its Follow subscribes on the node that the client then knows. The caller
-// holds Hub.mu.
-func (c *conn) followAgain(s *Subscription) {
-	delete(c.subscribers, s.key)
-	s.signal()
-}
-
-// askAgain subscribes s again: the ACL may have changed, and the server may have room. The caller holds Hub.mu.
-func (c *conn) askAgain(s *Subscription) { c.change(s.key, true) }
 
 // wakeSubscribed marks every subscription as no longer confirmed, and wakes those that were.
 func (c *conn) wakeSubscribed() {

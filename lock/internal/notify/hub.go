@@ -10,6 +10,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,16 +23,45 @@ import (
 // On a Cluster a message only goes to the node of its key (sharded pub/sub: SPUBLISH and SSUBSCRIBE, Redis 7.0). On an
 // older Cluster waiters only poll.
 type Hub struct {
-	client redis.UniversalClient
-	group  *background.Group
+	group *background.Group
+	find  func(ctx context.Context, key string) (node, error) // the node of a key; may ask a server
 
 	mu    sync.Mutex
-	conns map[string]*conn // guarded by mu; by the node's address, which is "" unless the client is a Cluster's
+	conns map[string]*conn // guarded by mu; by the node's address
+}
+
+// node is where messages about some keys go.
+type node struct {
+	addr string // empty unless the client is a Cluster's
+	open func(context.Context) pubSub
+}
+
+// pubSub is a *redis.PubSub.
+type pubSub interface {
+	Subscribe(ctx context.Context, channels ...string) error
+	Unsubscribe(ctx context.Context, channels ...string) error
+	SSubscribe(ctx context.Context, channels ...string) error
+	SUnsubscribe(ctx context.Context, channels ...string) error
+	ReceiveTimeout(ctx context.Context, d time.Duration) (any, error)
+	Ping(ctx context.Context, payload ...string) error
+	Close() error
 }
 
 // NewHub returns a Hub that has no connection yet.
 func NewHub(client redis.UniversalClient, group *background.Group) *Hub {
-	return &Hub{client: client, group: group, conns: map[string]*conn{}}
+	open := func(ctx context.Context) pubSub { return client.Subscribe(ctx) }
+	find := func(context.Context, string) (node, error) { return node{open: open}, nil }
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		find = func(ctx context.Context, key string) (node, error) {
+			master, err := cluster.MasterForKey(ctx, key)
+			if err != nil {
+				return node{}, err
+			}
+			open := func(ctx context.Context) pubSub { return master.SSubscribe(ctx) }
+			return node{addr: master.Options().Addr, open: open}, nil
+		}
+	}
+	return &Hub{group: group, find: find, conns: map[string]*conn{}}
 }
 
 // Subscriptions returns how many channels are subscribed, or are about to be.
@@ -75,16 +105,9 @@ func (s *Subscription) Follow() {
 	if s.subscribed.Load() || s.following.Swap(true) {
 		return
 	}
-	h := s.hub
-	cluster, sharded := h.client.(*redis.ClusterClient)
-	if !sharded {
-		h.attach(s, "", h.client.Subscribe)
-		s.following.Store(false)
-		return
-	}
-	h.group.Go(func() { // MasterForKey may ask a node
-		if node, err := cluster.MasterForKey(h.group.Context(), s.key); err == nil {
-			h.attach(s, node.Options().Addr, node.SSubscribe)
+	s.hub.group.Go(func() {
+		if n, err := s.hub.find(s.hub.group.Context(), s.key); err == nil {
+			s.hub.attach(s, n)
 		}
 		s.following.Store(false)
 	})
@@ -100,18 +123,17 @@ func (s *Subscription) Close() {
 	}
 }
 
-// attach subscribes s on the node at addr, and unsubscribes it from every other node. open makes a connection to the
-// node.
-func (h *Hub) attach(s *Subscription, addr string, open func(context.Context, ...string) *redis.PubSub) {
+// attach subscribes s on a node, and unsubscribes it from every other one.
+func (h *Hub) attach(s *Subscription, n node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.closed {
 		return
 	}
-	c, ok := h.conns[addr]
+	c, ok := h.conns[n.addr]
 	if !ok {
-		c = newConn(h, addr, open(h.group.Context()))
-		h.conns[addr] = c
+		c = newConn(h, n)
+		h.conns[n.addr] = c
 	}
 	for _, other := range h.conns {
 		if other != c {
