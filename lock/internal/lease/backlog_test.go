@@ -54,23 +54,6 @@ func TestBacklogIsFullToTheByte(t *testing.T) {
 	}, withoutRenewal)
 }
 
-// Of the values of one key the oldest is stored first, whatever was tried last.
-func TestOldestValueFirst(t *testing.T) {
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		for i := range 3 {
-			_, h := w.newLease(w.backend)
-			wantIs(t, "Settle", settle(h, fmt.Sprint(i), time.Hour), lease.ErrPending)
-			w.at(time.Duration(i+1) * time.Second / 3) // the worker has tried one of them
-		}
-		for _, want := range []string{"0", "1", "2", ""} {
-			value, err := w.settleBy(new(backend))
-			if got := fmt.Sprintf("%.1s", store.ParseValue(value).Content); got != want || err != nil {
-				t.Errorf("%q is stored, %v; want %q", got, err, want)
-			}
-		}
-	}, withoutRenewal)
-}
-
 // settleShort settles a lease in vain, with a value of size bytes, and a short one that is the number of the lease.
 func (w *world) settleShort(number, size int) *lease.Handle {
 	w.Helper()

@@ -124,41 +124,6 @@ func TestJoinAtTheEnd(t *testing.T) {
 	}, withoutRenewal)
 }
 
-// A lease that is abandoned is not renewed, and lost at Until.
-func TestAbandon(t *testing.T) {
-	t.Parallel()
-	for name, at := range map[string]time.Duration{"at once": 0, "later": 4 * time.Second} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				w.at(at)
-				w.first.AbandonAt(time.Now())
-				w.forget()
-				end := w.core.Until().Sub(w.backend.begin)
-				w.at(end - 1)
-				w.wantErr(nil)
-				w.at(end)
-				w.wantErr(store.ErrLost)
-				w.sent("")
-			})
-		})
-	}
-}
-
-// Abandon while a renewal is in flight lets that count, and is followed by none.
-func TestAbandonDuringRenewal(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"renew": {slow(300*ms, ours)}}, func(w *world) {
-		w.at(3100 * ms)
-		w.first.AbandonAt(time.Now())
-		w.at(3*time.Second + valid - 1)
-		w.sent("renew 3s")
-		w.wantErr(nil)
-		w.at(3*time.Second + valid)
-		w.wantErr(store.ErrLost)
-	})
-}
-
 func TestAbandonAt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

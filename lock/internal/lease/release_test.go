@@ -132,22 +132,6 @@ func TestReleaseIsTriedFor(t *testing.T) {
 	}
 }
 
-// Each Release tries once more while none was confirmed, and only the first one is retried in the background.
-func TestReleaseAgain(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"release": {down}}, func(w *world) {
-		_ = w.close() // nothing in the background
-		for n := 1; n <= 3; n++ {
-			wantIs(t, "Release", w.release(), errDown)
-			if got := w.count("release"); got != n {
-				w.Errorf("%d releases were sent, want %d", got, n)
-			}
-		}
-		w.answerWith("release", another)
-		wantIs(t, "Release", w.release(), nil) // one of the first three may have arrived
-	})
-}
-
 func TestOnlyOneReleaseGoesOn(t *testing.T) {
 	t.Parallel()
 	run(t, map[string][]answer{"release": {down}}, func(w *world) {
@@ -160,68 +144,4 @@ func TestOnlyOneReleaseGoesOn(t *testing.T) {
 			w.Errorf("%d releases were sent in 5 s: more than one goes on", got)
 		}
 	})
-}
-
-// Close ends a Release in the background.
-func TestCloseEndsARelease(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"release": {down}}, func(w *world) {
-		wantIs(t, "Release", w.release(), errDown)
-		w.at(time.Second)
-		_ = w.close()
-		sent := w.count("release")
-		w.at(time.Minute)
-		if got := w.count("release"); got != sent {
-			w.Errorf("%d releases were sent after Close", got-sent)
-		}
-	})
-}
-
-// A renewal that is in flight when the lease is released does not bring it back.
-func TestReleaseDuringRenewal(t *testing.T) {
-	t.Parallel()
-	for name, renewal := range map[string]answer{
-		"that succeeds": slow(300*ms, ours), "that finds nothing": slow(300*ms, nobody), "that fails": slow(300*ms, down),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"renew": {renewal}}, func(w *world) {
-				w.at(3100 * ms)
-				wantIs(t, "Release", w.release(), nil)
-				w.at(time.Minute)
-				w.wantErr(context.Canceled)
-				w.wantUntil(valid)
-				w.wantPhase("ended")
-				w.sent("renew 3s, release 3.1s")
-				if w.core.HasTimer() {
-					w.Error("a tick is still to come")
-				}
-			})
-		})
-	}
-}
-
-// Nothing is sent for a lease that is over.
-func TestNothingAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(*world) error{
-		"Release": (*world).release,
-		"Settle":  func(w *world) error { return w.settle("v") },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				wantIs(t, name, end(w), nil)
-				w.forget()
-				wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
-				wantIs(t, "Settle", w.settle("v"), store.ErrLost)
-				wantIs(t, "Release", w.release(), nil)
-				w.first.AbandonAt(time.Now())
-				w.first.AbandonAt(time.Now())
-				w.at(time.Minute)
-				w.sent("")
-				w.wantErr(context.Canceled)
-			})
-		})
-	}
 }

@@ -70,17 +70,6 @@ func TestRenewalIsTriedAgain(t *testing.T) {
 	})
 }
 
-// Renewals that fail are not sent faster and faster.
-func TestRenewalsAreFew(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"renew": {down}}, func(w *world) {
-		w.at(valid)
-		if got := w.count("renew"); got < 6 || got > 60 {
-			w.Errorf("%d renewals were sent in two thirds of a lease", got)
-		}
-	})
-}
-
 // A renewal and an Extend may be in flight at the same time. The longer one counts, whichever is answered first.
 func TestRenewalDuringExtend(t *testing.T) {
 	t.Parallel()
@@ -101,31 +90,6 @@ func TestRenewalDuringExtend(t *testing.T) {
 				w.at(3500 * ms)
 				w.sent("extend 20s 2.9s, renew 3s")
 				w.wantUntil(test.until)
-			})
-		})
-	}
-}
-
-func TestExtendDuringRenewal(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		renewal answer
-		until   time.Duration
-		end     error
-	}{
-		"the renewal succeeds":            {slow(300*ms, ours), 3100*ms + lease.Validity(20*time.Second), nil},
-		"the renewal hangs":               {slow(5*time.Second, ours), 3100*ms + lease.Validity(20*time.Second), nil},
-		"the renewal finds another claim": {slow(300*ms, another), 3100*ms + lease.Validity(20*time.Second), store.ErrLost},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"renew": {test.renewal}}, func(w *world) {
-				w.at(3100 * ms)
-				wantIs(t, "Extend", w.first.Extend(w.Context(), 20*time.Second), nil)
-				w.sent("renew 3s, extend 20s 3.1s")
-				w.at(3300 * ms)
-				w.wantUntil(test.until)
-				w.wantErr(test.end)
 			})
 		})
 	}

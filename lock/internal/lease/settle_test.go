@@ -187,24 +187,6 @@ func TestSettleEnds(t *testing.T) {
 	}
 }
 
-// Without renewals a lease runs out while its Settle is pending, which may still succeed.
-func TestSettlePendingWithoutRenewal(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
-		w.at(valid)
-		w.wantErr(store.ErrLost)
-		w.wantPhase("lost")
-		w.answerWith("settle", nobody)
-		w.at(time.Minute)
-		w.wantPhase("ended")
-		w.wantErr(store.ErrLost)
-		wantIs(t, "Settle", w.settle("v"), store.ErrLost)
-		wantIs(t, "Release", w.release(), nil)
-		w.wantStats(lease.BacklogStats{Stored: 1})
-	}, withoutRenewal)
-}
-
 // A second Settle is refused at once: it sends nothing and does not ask for the value. The first one goes on.
 func TestSettleAgain(t *testing.T) {
 	t.Parallel()
@@ -249,36 +231,6 @@ func wantSettled(w *world) {
 	wantIs(w.T, "Settle again", err, store.ErrLost)
 	if time.Since(before) != 0 || w.count("settle") != sent {
 		w.Error("Settle again was not refused at once")
-	}
-}
-
-// While a Settle is in flight, another one is refused at once.
-func TestSettleBesideSettle(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"settle": {slow(100*ms, ours)}}, func(w *world) {
-		first := w.call(func() error { return w.settle("v") })
-		synctest.Wait()
-		wantSettled(w)
-		wantIs(t, "Settle", first(), nil)
-		w.wantErr(context.Canceled)
-	})
-}
-
-// A Settle after Release sends nothing, and does not ask for the value.
-func TestSettleAfterRelease(t *testing.T) {
-	t.Parallel()
-	for name, a := range map[string]answer{"confirmed": ours, "without a reply": lost} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"release": {a}}, func(w *world) {
-				_ = w.release()
-				err := w.first.Settle(w.Context(), 1, func([]byte) []byte { panic("appendTo was called") }, nil, time.Hour)
-				wantIs(t, "Settle", err, store.ErrLost)
-				if w.count("settle") != 0 {
-					w.Error("a Settle was sent")
-				}
-			})
-		})
 	}
 }
 
@@ -386,32 +338,6 @@ func TestSettleAfterClose(t *testing.T) {
 		w.wantStats(lease.BacklogStats{GivenUp: 1})
 		wantIs(t, "Close again", w.backlog.TakeUnstored(), lease.ErrGivenUp)
 		wantIs(t, "Settle again", w.settle("v"), store.ErrLost)
-	})
-}
-
-// A new value for which there is no room is given up if it is the largest, or as large as others. Its lease runs out.
-func TestBacklogIsFull(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		value := strings.Repeat("v", lease.MaxBacklog/2-20_000) // two of them fit, with what each costs besides
-		var handles []*lease.Handle
-		for _, want := range []error{lease.ErrPending, lease.ErrPending, errDown} {
-			_, h := w.newLease(w.backend)
-			wantIs(t, "Settle", settle(h, value, time.Hour), want)
-			handles = append(handles, h)
-			synctest.Wait()
-		}
-		stats := w.backlog.Stats()
-		if stats.Pending != 2 || stats.GivenUp != 1 || stats.Stored != 0 || stats.Bytes > lease.MaxBacklog {
-			w.Errorf("%+v, want two values pending and one given up", stats)
-		}
-		w.at(30 * time.Second)
-		for i, want := range []error{nil, nil, store.ErrLost} {
-			if got := handles[i].Err(); got != want {
-				w.Errorf("lease %d: %v, want %v", i+1, got, want)
-			}
-		}
-		wantIs(t, "Close", w.close(), lease.ErrGivenUp)
 	})
 }
 

@@ -3,9 +3,7 @@ package lease_test
 import (
 	"context"
 	"runtime"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 	"weak"
 
@@ -31,60 +29,4 @@ func TestEndedLeaseIsCollected(t *testing.T) {
 		}
 	}
 	t.Error("a lease that was released is still in memory")
-}
-
-// At its end a lease is not valid any more, also before its timer has fired.
-func TestJoinAtTheEndOfALease(t *testing.T) {
-	t.Parallel()
-	run(t, nil, func(w *world) {
-		var calls sync.WaitGroup
-		for range 200 {
-			calls.Go(func() {
-				until := time.Now().Add(valid)
-				wakeUp := time.NewTimer(valid) // before that of the lease
-				_, h := w.newLease(w.backend)
-				<-wakeUp.C
-				if h.Join(context.Background(), new(lease.Handle)) || time.Now() != until {
-					w.Errorf("joined %v after the end", time.Since(until))
-				}
-			})
-		}
-		calls.Wait()
-	}, withoutRenewal)
-}
-
-// Leases are ticked, and end, while ticks and calls come at the same instant. A lease has no timer after its end.
-func TestTimersOfManyLeases(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"renew": {ours}}, func(w *world) {
-		var calls sync.WaitGroup
-		for n := range 200 {
-			calls.Go(func() {
-				core, h := w.newLease(w.backend)
-				time.Sleep(time.Duration(n%3) * ttl / 6) // some end just when their tick comes
-				if n%2 == 0 {
-					h.AbandonAt(time.Now().Add(time.Hour))
-				}
-				time.Sleep(time.Duration(n%5) * ttl / 6)
-				if err := h.Err(); err != nil {
-					w.Errorf("lease %d: %v", n, err)
-				}
-				_ = h.Release(context.Background())
-				if core.HasTimer() {
-					w.Errorf("lease %d has a timer after its end", n)
-				}
-			})
-			if n%10 == 0 {
-				time.Sleep(ttl / 6)
-			}
-		}
-		calls.Wait()
-		synctest.Wait()
-		w.forget()
-		_ = w.release()
-		w.forget()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		w.sent("")
-	})
 }

@@ -450,46 +450,6 @@ func TestSilentConnections(t *testing.T) {
 	})
 }
 
-// Under overload some commands fail, the others are answered, and each caller returns in time.
-func TestOverload(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
-		server := make(chan struct{}, 1) // does one thing after the other; a Mutex would stop a bubble's clock
-		n.takes = func(batch []string) time.Duration {
-			server <- struct{}{}
-			defer func() { <-server }()
-			time.Sleep(time.Duration(len(batch)) * ms)
-			return 0
-		}
-		answered, failed := 0, 0
-		var mu sync.Mutex
-		var callers sync.WaitGroup
-		for i := range 5000 {
-			callers.Go(func() {
-				time.Sleep(time.Duration(i) * ms / 2) // twice what the server does
-				begin := time.Now()
-				c := &Call{Pipeline: p, Context: t.Context(), Key: "k"}
-				r := c.Do(func() (*Reply, error) { return c.SendDurable("get", i) })
-				took := time.Since(begin)
-				mu.Lock()
-				defer mu.Unlock()
-				if r.Err != nil {
-					failed++
-				} else {
-					answered++
-				}
-				if took > opTimeout {
-					t.Errorf("call %d took %v", i, took)
-				}
-			})
-		}
-		callers.Wait()
-		if answered < 1500 {
-			t.Errorf("%d of 5000 calls were answered, %d failed; the server can answer half of them", answered, failed)
-		}
-	})
-}
-
 // A command may complete in the moment in which its operation times out. Either its caller or Late gets the result.
 func TestCompleteAtTheLimit(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,6 @@ package store_test
 import (
 	"bytes"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -102,16 +101,5 @@ func TestFormat(t *testing.T) {
 	}
 	if !bytes.HasPrefix(v, append([]byte("OGv\x01"), ours[:]...)) {
 		t.Errorf("%q", v)
-	}
-}
-
-// The zero State and the zero Holder are none, so that what was returned with an error is not taken for one.
-func TestZeroIsNoState(t *testing.T) {
-	t.Parallel()
-	if slices.Contains([]store.State{store.Free, store.Granted, store.Held, store.Abandoned, store.Settled}, 0) {
-		t.Error("a State is zero")
-	}
-	if slices.Contains([]store.Holder{store.Ours, store.Nobody, store.OurValue, store.Another}, 0) {
-		t.Error("a Holder is zero")
 	}
 }
