@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/onceguard/onceguard/contrib/grpconce"
 	"github.com/onceguard/onceguard/internal/redistest"
@@ -26,131 +26,60 @@ import (
 	"github.com/onceguard/onceguard/once"
 )
 
-// serveProvider is the program of a server whose payments are requests to a provider. Its arguments are the address of
-// Redis and the URL of the provider. It prints its address, and serves until its input ends or it is killed.
-func serveProvider(args []string, in io.Reader, out io.Writer) error {
-	client := redis.NewClient(&redis.Options{Addr: args[0], ContextTimeoutEnabled: true})
-	locker := lock.New(client, "payments", lock.WithTTL(time.Second), lock.WithOpTimeout(20*time.Second))
-	guard := once.New(locker, once.WithAtMostOnce())
-	pay := func(ctx context.Context, in *structpb.Struct) (*structpb.Struct, error) {
-		res, err := http.Post(args[1]+"?key="+in.Fields["id"].GetStringValue(), "", nil)
-		if err != nil {
-			return nil, err
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		if err != nil {
-			return nil, err
-		}
-		n, err := strconv.ParseInt(string(text), 10, 64)
-		return payment(n), err
+// provider is a service whose payments are requests to a provider, at this URL. A call names the payment, and gets its number.
+type provider struct {
+	grpc_health_v1.UnimplementedHealthServer
+	url string
+}
+
+func (p provider) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	res, err := http.Post(p.url+"?id="+in.Service, "", nil)
+	if err != nil {
+		return nil, err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(guard, userOf)))
-	s := new(service)
-	server.RegisterService(&grpc.ServiceDesc{
-		ServiceName: "payments.v1.Payments", HandlerType: (*any)(nil), Methods: []grpc.MethodDesc{s.method("Pay", pay)},
-	}, s)
+	defer res.Body.Close()
+	var number grpc_health_v1.HealthCheckResponse_ServingStatus
+	_, err = fmt.Fscan(res.Body, &number)
+	return &grpc_health_v1.HealthCheckResponse{Status: number}, err
+}
+
+// serveProvider is the program of a server. Its arguments are the address of Redis and the URL of the provider. It prints its
+// address, and serves until it is killed.
+func serveProvider(args []string, _ io.Reader, out io.Writer) error {
+	client := redis.NewClient(&redis.Options{Addr: args[0], ContextTimeoutEnabled: true})
+	locker := lock.New(client, "payments", lock.WithTTL(time.Second), lock.WithOpTimeout(30*time.Second))
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(once.New(locker, once.WithAtMostOnce()), userOf)))
+	grpc_health_v1.RegisterHealthServer(server, provider{url: args[1]})
 	listener, err := redistest.ListenAlone()
 	if err != nil {
 		return err
 	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	if _, err := fmt.Fprintln(out, listener.Addr()); err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, in)
-	server.Stop()
-	<-served
-	return err
+	fmt.Fprintln(out, listener.Addr())
+	return server.Serve(listener)
 }
 
-// charges counts the payments of each key.
-type charges struct {
-	mu    sync.Mutex
-	total int
-	byKey map[string]int
-}
-
-func (c *charges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.total++
-	c.byKey[r.URL.Query().Get("key")]++
-	fmt.Fprint(w, c.total)
-}
-
-// Two servers take calls and are killed one after the other. Each call is repeated until its answer is final, and once more
-// after that. No call takes effect twice, each that has a response took effect, and its response is always the same.
-//
-// By default it makes 300 calls instead of 10,000: see redistest.Rounds.
-func TestKilledUnderLoad(t *testing.T) {
-	c := &charges{byKey: map[string]int{}}
-	provider := httptest.NewServer(c)
-	defer provider.Close()
-	s := &fleet{t: t, redis: redistest.Start(t).Addr(), provider: provider.URL}
-	for range 2 {
-		s.servers = append(s.servers, nil)
-		s.start(len(s.servers) - 1)
-	}
-	calls := redistest.Rounds(300, 10000)
-	ids := make(chan string)
-	var callers sync.WaitGroup
-	for range 16 {
-		callers.Go(func() {
-			for id := range ids {
-				s.settle(id)
-			}
-		})
-	}
-	done := make(chan struct{})
-	go func() {
-		for i := range calls {
-			ids <- strconv.Itoa(i)
-		}
-		close(ids)
-		callers.Wait()
-		close(done)
-	}()
-	kills := s.killUntil(done)
-	for id, n := range c.byKey {
-		if n != 1 {
-			t.Errorf("call %s took effect %d times", id, n)
-		}
-	}
-	for id := range s.answered {
-		if c.byKey[id] != 1 {
-			t.Errorf("call %s has a response and no effect", id)
-		}
-	}
-	t.Logf("%d calls: %d answered, %d of unknown outcome, %d effects; %d tries, %d kills",
-		calls, len(s.answered), s.unknown, c.total, s.tries, kills)
-	if len(s.answered)+s.unknown != calls || kills == 0 {
-		t.Error("want an end of all calls, and a kill")
-	}
-}
-
-// fleet is two servers, each in a process of its own, and what their callers know.
+// fleet is a provider, servers in processes of their own, and what their callers know.
 type fleet struct {
-	t               *testing.T
-	redis, provider string
+	t *testing.T
 
-	mu       sync.Mutex
-	servers  []*server
-	answered map[string]float64 // the number of the payment, by the id of the call
-	unknown  int                // calls whose outcome is unknown
-	tries    int
+	mu      sync.Mutex
+	conns   [2]*grpc.ClientConn
+	charges map[string]int // of the provider
+	answers map[string]grpc_health_v1.HealthCheckResponse_ServingStatus
+	unknown int // calls whose outcome is unknown
 }
 
-type server struct {
-	process *redistest.Process
-	conn    *grpc.ClientConn
+func (f *fleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.charges[r.URL.Query().Get("id")]++
+	fmt.Fprint(w, len(f.charges))
 }
 
 // start starts server i, in place of one that was killed.
-func (f *fleet) start(i int) {
+func (f *fleet) start(i int, args ...string) *redistest.Process {
 	f.t.Helper()
-	p := redistest.Run(f.t, "provider", f.redis, f.provider)
+	p := redistest.Run(f.t, "provider", args...)
 	conn, err := grpc.NewClient("passthrough:///"+p.Line(f.t), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		f.t.Fatal(err)
@@ -158,76 +87,82 @@ func (f *fleet) start(i int) {
 	f.t.Cleanup(func() { conn.Close() })
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.servers[i] = &server{p, conn}
+	f.conns[i] = conn
+	return p
 }
 
-// killUntil kills and restarts a server after the other until done is closed, and returns how many it has killed.
-func (f *fleet) killUntil(done <-chan struct{}) (kills int) {
-	f.t.Helper()
-	every := time.NewTicker(200 * time.Millisecond)
-	defer every.Stop()
-	for {
-		i := kills % len(f.servers) // the first one at once: all calls may take less than a tick
-		f.servers[i].process.Kill(f.t)
-		kills++
-		f.start(i)
-		select {
-		case <-every.C:
-		case <-done:
-			return kills
-		}
-	}
-}
-
-// settle makes the call until its answer is final, and then once more.
+// settle makes the call, at any of the servers, until its answer is final.
 func (f *fleet) settle(id string) {
-	for deadline := time.Now().Add(2 * time.Minute); ; {
-		number, err := f.call(id)
+	ctx := metadata.AppendToOutgoingContext(f.t.Context(), "user", "ann", "idempotency-key", "call-"+id)
+	for {
+		f.mu.Lock()
+		client := grpc_health_v1.NewHealthClient(f.conns[rand.N(len(f.conns))])
+		f.mu.Unlock()
+		response, err := client.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: id})
+		f.mu.Lock()
+		before, answered := f.answers[id]
 		switch status.Code(err) {
 		case codes.OK:
-			f.note(id, number)
-			if again, err := f.call(id); err == nil && again != number {
-				f.t.Errorf("call %s has two responses: payments %v and %v", id, number, again)
+			f.answers[id] = response.Status
+			if answered && before != response.Status {
+				f.t.Errorf("call %s has two responses: payments %v and %v", id, before, response.Status)
 			}
-			return
 		case codes.FailedPrecondition:
-			f.mu.Lock()
-			defer f.mu.Unlock()
 			f.unknown++
-			return
-		case codes.Unavailable, codes.Aborted, codes.Canceled, codes.DeadlineExceeded:
+		case codes.Unavailable, codes.Aborted, codes.Canceled:
+			f.mu.Unlock()
+			time.Sleep(rand.N(50 * time.Millisecond)) // as a client pauses
+			continue
 		default:
 			f.t.Errorf("call %s: %v", id, err)
-			return
 		}
-		if time.Now().After(deadline) {
-			f.t.Errorf("call %s has no final answer: %v", id, err)
-			return
-		}
-		time.Sleep(rand.N(50 * time.Millisecond)) // as a client pauses
+		f.mu.Unlock()
+		return
 	}
 }
 
-func (f *fleet) note(id string, number float64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.answered == nil {
-		f.answered = map[string]float64{}
+// Two servers take calls and are killed one after the other. Each call is repeated until its answer is final, and once more
+// after that. No call takes effect twice, each that has a response took effect, and its response is always the same.
+//
+// By default it makes 300 calls instead of 10,000: see redistest.Rounds.
+func TestKilledUnderLoad(t *testing.T) {
+	f := &fleet{t: t, charges: map[string]int{}, answers: map[string]grpc_health_v1.HealthCheckResponse_ServingStatus{}}
+	charging := httptest.NewServer(f)
+	defer charging.Close()
+	args := []string{redistest.Start(t).Addr(), charging.URL}
+	servers := []*redistest.Process{f.start(0, args...), f.start(1, args...)}
+	calls := redistest.Rounds(300, 10000)
+	ids := make(chan string)
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for id := range ids {
+				f.settle(id)
+				f.settle(id)
+			}
+		})
 	}
-	f.answered[id] = number
-}
-
-// call makes one try, at any of the servers.
-func (f *fleet) call(id string) (number float64, err error) {
-	f.mu.Lock()
-	conn := f.servers[rand.N(len(f.servers))].conn
-	f.tries++
-	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	ctx = metadata.AppendToOutgoingContext(ctx, "user", "ann", "idempotency-key", "call-"+id)
-	in := &structpb.Struct{Fields: map[string]*structpb.Value{"id": structpb.NewStringValue(id)}}
-	out := new(structpb.Struct)
-	err = conn.Invoke(ctx, payMethod, in, out)
-	return answer{response: out}.number(), err
+	for i := range calls {
+		ids <- strconv.Itoa(i)
+		if victim := i / 50 % 2; i%50 == 25 {
+			servers[victim].Kill(t)
+			servers[victim] = f.start(victim, args...)
+		}
+	}
+	close(ids)
+	callers.Wait()
+	for id, n := range f.charges {
+		if n != 1 {
+			t.Errorf("call %s took effect %d times", id, n)
+		}
+	}
+	for id := range f.answers {
+		if f.charges[id] != 1 {
+			t.Errorf("call %s has a response and no effect", id)
+		}
+	}
+	t.Logf("%d calls: %d answered, %d of unknown outcome, %d effects", calls, len(f.answers), f.unknown/2, len(f.charges))
+	if len(f.answers)+f.unknown/2 != calls {
+		t.Error("want an end of all calls")
+	}
 }
