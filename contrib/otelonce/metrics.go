@@ -2,9 +2,6 @@ package otelonce
 
 import (
 	"context"
-	"maps"
-	"sync"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -27,14 +24,12 @@ type metrics struct {
 	requests, shadow     metric.Int64Counter
 	store, wait, handler metric.Float64Histogram
 	size                 metric.Int64Histogram
-	ofRequests, ofStore  attributes
 }
 
 // labels are the values of a measurement's attributes; "" is no attribute.
 type labels struct {
 	outcome                  string
 	method, route, operation string // of a request or, operation alone, of a call of once.Do
-	phase                    string // of a call to the store
 	class                    string // error.type
 }
 
@@ -62,7 +57,6 @@ func newMetrics(meter metric.Meter) *metrics {
 		size: made(meter.Int64Histogram("onceguard.record.size", metric.WithUnit("By"),
 			metric.WithDescription("Size of the response as it is stored or was replayed: compressed, encrypted."),
 			metric.WithExplicitBucketBoundaries(sizeBuckets...))),
-		ofRequests: attributes{make: requestAttributes}, ofStore: attributes{make: storeAttributes},
 	}
 }
 
@@ -76,108 +70,42 @@ func made[I any](instrument I, err error) I {
 
 // record measures a request.
 func (m *metrics) record(ctx context.Context, e *middleware.Event, l labels) {
-	if of := m.ofRequests.of(l); e.Shadow { // must not raise an alert
-		m.shadow.Add(ctx, 1, of.add...)
+	if of := metric.WithAttributeSet(requestAttributes(l)); e.Shadow { // must not raise an alert
+		m.shadow.Add(ctx, 1, of)
 	} else {
-		m.recordRequest(ctx, e, of)
+		m.requests.Add(ctx, 1, of)
+		if !e.Handler.Start.IsZero() {
+			m.handler.Record(ctx, e.Handler.Duration.Seconds(), of)
+		}
+		if !e.Wait.Start.IsZero() {
+			m.wait.Record(ctx, e.Wait.Duration.Seconds(), of)
+		}
+		if e.Size > 0 {
+			m.size.Record(ctx, int64(e.Size), of)
+		}
 	}
-	m.recordStore(ctx, e, l.class)
-}
-
-func (m *metrics) recordRequest(ctx context.Context, e *middleware.Event, of *measured) {
-	m.requests.Add(ctx, 1, of.add...)
-	if !e.Handler.Start.IsZero() {
-		m.handler.Record(ctx, e.Handler.Duration.Seconds(), of.record...)
-	}
-	if !e.Wait.Start.IsZero() {
-		m.wait.Record(ctx, e.Wait.Duration.Seconds(), of.record...)
-	}
-	if e.Size > 0 {
-		m.size.Record(ctx, int64(e.Size), of.record...)
-	}
-}
-
-// recordStore measures the phases that were spent in Redis and the journal.
-func (m *metrics) recordStore(ctx context.Context, e *middleware.Event, class string) {
 	failed := words.FailedPhase(e)
 	for _, p := range words.PhasesOf(e) {
 		if p.Start.IsZero() || p.Name == words.Wait {
 			continue
 		}
-		of := labels{phase: p.Name}
+		of := []attribute.KeyValue{phaseKey.String(p.Name)}
 		if p.Name == failed {
-			of.class = class
+			of = append(of, semconv.ErrorTypeKey.String(l.class))
 		}
-		m.store.Record(ctx, p.Duration.Seconds(), m.ofStore.of(of).record...)
+		m.store.Record(ctx, p.Duration.Seconds(), metric.WithAttributes(of...))
 	}
 }
 
-func requestAttributes(l labels) []attribute.KeyValue {
+func requestAttributes(l labels) attribute.Set {
 	all := []attribute.KeyValue{outcomeKey.String(l.outcome)}
-	if l.operation != "" {
-		all = append(all, operationKey.String(l.operation))
-	}
-	if l.method != "" {
-		all = append(all, semconv.HTTPRequestMethodKey.String(l.method))
-	}
-	if l.route != "" {
-		all = append(all, semconv.HTTPRoute(l.route))
-	}
-	return withClass(all, l.class)
-}
-
-func storeAttributes(l labels) []attribute.KeyValue {
-	return withClass([]attribute.KeyValue{phaseKey.String(l.phase)}, l.class)
-}
-
-func withClass(all []attribute.KeyValue, class string) []attribute.KeyValue {
-	if class != "" {
-		all = append(all, semconv.ErrorTypeKey.String(class))
-	}
-	return all
-}
-
-// attributes keeps the attributes of each combination of labels, so that a request allocates none. It may be used
-// concurrently.
-type attributes struct {
-	make func(labels) []attribute.KeyValue
-
-	known atomic.Pointer[map[labels]*measured] // the map does not change; nil before the first request
-	mu    sync.Mutex                           // held while known is replaced
-}
-
-// maxKnown is how many combinations are kept, as many as the SDK keeps series by default. There are more only if
-// WithRoute returns paths.
-const maxKnown = 2000
-
-// measured has the attributes of a measurement.
-type measured struct {
-	add    []metric.AddOption
-	record []metric.RecordOption
-}
-
-func (a *attributes) of(l labels) *measured {
-	if known := a.known.Load(); known != nil {
-		if m, ok := (*known)[l]; ok {
-			return m
+	for _, a := range []attribute.KeyValue{
+		operationKey.String(l.operation), semconv.HTTPRequestMethodKey.String(l.method),
+		semconv.HTTPRoute(l.route), semconv.ErrorTypeKey.String(l.class),
+	} {
+		if a.Value.AsString() != "" {
+			all = append(all, a)
 		}
 	}
-	set := metric.WithAttributeSet(attribute.NewSet(a.make(l)...))
-	m := &measured{[]metric.AddOption{set}, []metric.RecordOption{set}}
-	a.keep(l, m)
-	return m
-}
-
-func (a *attributes) keep(l labels, m *measured) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	known := map[labels]*measured{}
-	if before := a.known.Load(); before != nil {
-		if len(*before) >= maxKnown {
-			return
-		}
-		maps.Copy(known, *before)
-	}
-	known[l] = m
-	a.known.Store(&known)
+	return attribute.NewSet(all...)
 }
