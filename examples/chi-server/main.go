@@ -16,10 +16,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -28,98 +28,79 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceguard/onceguard/examples/chi-server/internal/demo"
 	"github.com/onceguard/onceguard/lock"
 )
 
-// config has the values of the command line.
-type config struct {
-	addr  string // host:port to listen on; port 0 is any free port, and the log names it
-	redis string // the URL of a Redis server; empty means an embedded one
-
-	opTimeout time.Duration // for one operation on Redis
-}
-
 func main() {
-	var cfg config
-	flag.StringVar(&cfg.addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
-	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server (default: REDIS_URL, or else an embedded miniredis)")
-	flag.DurationVar(&cfg.opTimeout, "op-timeout", 500*time.Millisecond, "time for one operation on Redis")
+	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on")
+	url := flag.String("redis", "", "`URL` of a Redis server (default: REDIS_URL, or else an embedded miniredis)")
+	opTimeout := flag.Duration("op-timeout", 500*time.Millisecond, "time for one operation on Redis")
 	flag.Parse()
-	if cfg.redis == "" { // not as the flag's default, because -help would print it with the password
-		cfg.redis = os.Getenv("REDIS_URL")
-	}
-
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := run(ctx, log, cfg); err != nil {
-		log.Error("failed", "err", err)
+	listener, err := net.Listen("tcp", *addr)
+	if err == nil {
+		err = run(ctx, listener, cmp.Or(*url, os.Getenv("REDIS_URL")), *opTimeout)
+	}
+	if err != nil {
+		slog.Error("failed", "err", err)
 		os.Exit(1)
 	}
 }
 
-// run serves until ctx is done, then waits for the running requests and cleans up. It returns nil if all of that
-// succeeded.
-func run(ctx context.Context, log *slog.Logger, cfg config) error {
-	listener, err := net.Listen("tcp", cfg.addr)
+// run serves until ctx is done. Then it waits for the running requests, and for the locker's background work.
+func run(ctx context.Context, listener net.Listener, url string, opTimeout time.Duration) error {
+	options, err := redisOptions(url)
 	if err != nil {
 		return err
 	}
-	db, err := openRedis(cfg.redis)
-	if err != nil {
-		return errors.Join(err, listener.Close())
+	client := redis.NewClient(options)
+	locker := lock.New(client, "chi-server", lock.WithOpTimeout(opTimeout))
+	if err := locker.Check(ctx); err != nil && url != "" { // it may be up later
+		slog.Warn("redis check", "finding", err)
 	}
-	locker := lock.New(db.client, "chi-server", lock.WithOpTimeout(cfg.opTimeout))
-	shops := demo.New(demo.Config{
-		Redis:     db.options,
-		Embedded:  db.embedded != nil,
-		OpTimeout: cfg.opTimeout,
-		Visitor:   visitorID,
-		Observe:   logEvents(log),
-	})
-	server := newServer(log, newHandler(log, locker, db.client, shops))
-	server.RegisterOnShutdown(shops.CloseStreams)
-
+	shops := demo.New(ctx, options, url == "", opTimeout, user)
+	server := &http.Server{
+		Handler:           newHandler(locker, client, shops),
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      requestTimeout + 5*time.Second, // a late response can still be sent
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	log.Info("listening", "addr", listener.Addr().String(), "open", "http://"+listener.Addr().String(), "redis", db.name)
-	if db.embedded == nil {
-		logFindings(ctx, log, locker)
-	}
-
+	slog.Info("listening", "addr", listener.Addr().String(), "open", "http://"+listener.Addr().String(), "redis", options.Addr)
 	select {
 	case err = <-served:
 	case <-ctx.Done():
-		log.Info("stopping", "why", context.Cause(ctx).Error())
 	}
-	return errors.Join(err, shutDown(server, locker, shops), db.close())
+	closing, cancel := context.WithTimeout(context.Background(), requestTimeout+5*time.Second)
+	defer cancel()
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	return errors.Join(err, server.Shutdown(closing), locker.Close(closing), client.Close())
 }
 
-// logFindings logs why the Redis server cannot keep the promises of the lock, if it cannot. No answer is one of the reasons,
-// because the server may be up later. The check takes no longer than any other operation of the locker.
-func logFindings(ctx context.Context, log *slog.Logger, locker *lock.Locker) {
-	if err := locker.Check(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("redis check", "finding", err)
+// redisOptions returns those of the server at the URL, or of an embedded one if there is none.
+func redisOptions(url string) (*redis.Options, error) {
+	if url == "" {
+		embedded, err := miniredis.Run()
+		if err != nil {
+			return nil, err
+		}
+		embedded.ClockTTL(true) // keys expire in real time, and not when a test moves the clock
+		url = "redis://" + embedded.Addr()
 	}
-}
-
-const (
-	drainTimeout = requestTimeout + 5*time.Second // enough for a request that began at the last moment
-	closeTimeout = 2 * time.Second
-)
-
-// shutDown stops accepting connections and waits for the running requests, and then for the locker's background work.
-// Close the Redis client only after that.
-func shutDown(server *http.Server, locker *lock.Locker, shops *demo.Demo) error {
-	drain, cancel := context.WithTimeout(context.Background(), drainTimeout)
-	defer cancel()
-	err := server.Shutdown(drain)
-	if err != nil {
-		err = errors.Join(fmt.Errorf("requests were still running after %v: %w", drainTimeout, err), server.Close())
+	options, err := redis.ParseURL(url)
+	if err != nil { // whose text may contain the password
+		return nil, errors.New("the Redis URL is malformed: want redis://[user:password@]host:port[/database]")
 	}
-	rest, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	return errors.Join(err, shops.Close(rest), locker.Close(rest))
+	options.ContextTimeoutEnabled = true // calls end at their deadlines
+	return options, nil
 }

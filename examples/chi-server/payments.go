@@ -2,101 +2,84 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"regexp"
+	"slices"
+	"sync"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 )
 
-// payment is a payment that was made.
+// payment is a payment that was made. A request has no ID.
 type payment struct {
-	ID string `json:"id"`
-	paymentOrder
-}
-
-// paymentOrder is the body of a request for a payment.
-type paymentOrder struct {
+	ID       string `json:"id"`
 	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 with EUR is 12.50 euros
 	Currency string `json:"currency"`
 }
 
-const maxAmount = 1_000_000_000
-
-// paymentsAPI makes payments: it only records them.
-type paymentsAPI struct {
-	made history[payment]
+// createPayment makes a payment: it only records it.
+func createPayment(made *ledger[payment]) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var p payment
+		switch err := json.NewDecoder(r.Body).Decode(&p); {
+		case err != nil:
+			writeProblem(w, http.StatusBadRequest, `The body must be JSON like {"amount":1250,"currency":"EUR"}.`)
+			return
+		case p.Amount < 1 || len(p.Currency) != 3:
+			writeProblem(w, http.StatusUnprocessableEntity, "The amount must be positive, and the currency as in ISO 4217.")
+			return
+		case !delay(r):
+			writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
+			return
+		}
+		p.ID = uuid.NewString()
+		made.add(user(r.Context()), p)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Location", "/payments/"+p.ID)
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(p) // the client may have disconnected
+	}
 }
 
-// create makes a payment.
-func (p *paymentsAPI) create(w http.ResponseWriter, r *http.Request) {
-	delay, ok := parseDelay(r.URL.Query().Get("delay"))
-	if !ok {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("The delay must be a time between 0s and %v, like 1.5s.", maxDelay))
-		return
+// listPayments answers with the user's payments, the oldest first.
+func listPayments(made *ledger[payment]) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(made.of(user(r.Context())))
 	}
-	order, refusal := readOrder(r.Body)
-	if refusal != nil {
-		writeProblem(w, refusal.status, refusal.detail)
-		return
-	}
-	if !waitOrDiscard(r.Context(), delay) {
-		writeProblem(w, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
-		return
-	}
-	made := payment{ID: uuid.NewString(), paymentOrder: order}
-	p.made.add(userID(r.Context()), made.ID, made)
-	w.Header().Set("Location", "/payments/"+made.ID)
-	writeJSON(w, http.StatusCreated, made)
 }
 
-// list answers with the user's payments, the oldest first.
-func (p *paymentsAPI) list(w http.ResponseWriter, r *http.Request) {
-	writeJSON(w, http.StatusOK, p.made.of(userID(r.Context())))
+func showPayment(made *ledger[payment]) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		list := made.of(user(r.Context()))
+		i := slices.IndexFunc(list, func(p payment) bool { return p.ID == chi.URLParam(r, "id") })
+		if i < 0 {
+			writeProblem(w, http.StatusNotFound, "You have made no such payment.")
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list[i])
+	}
 }
 
-// show answers with one of the user's payments.
-func (p *paymentsAPI) show(w http.ResponseWriter, r *http.Request) {
-	made, ok := p.made.find(userID(r.Context()), chi.URLParam(r, "id"))
-	if !ok {
-		writeProblem(w, http.StatusNotFound, "You have made no such payment.")
-		return
-	}
-	writeJSON(w, http.StatusOK, made)
+// ledger has what was made for each user, in memory. A real service has a database.
+type ledger[T any] struct {
+	mu   sync.Mutex
+	made map[string][]T
 }
 
-// refusal is why an order is refused: 400 if it is malformed, 422 if it is well formed but invalid.
-type refusal struct {
-	status int
-	detail string
+func (l *ledger[T]) add(user string, what T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.made == nil {
+		l.made = map[string][]T{}
+	}
+	l.made[user] = append(l.made[user], what)
 }
 
-var currency = regexp.MustCompile(`^[A-Z]{3}$`)
-
-// readOrder decodes and validates an order.
-func readOrder(body io.Reader) (paymentOrder, *refusal) {
-	var order paymentOrder
-	in := json.NewDecoder(body)
-	in.DisallowUnknownFields()
-	err := in.Decode(&order)
-	var wrongType *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrongType):
-		return order, &refusal{http.StatusUnprocessableEntity, "The amount must be a whole number, and the currency a string."}
-	case err != nil:
-		return order, &refusal{http.StatusBadRequest, `The body must be JSON like {"amount":1250,"currency":"EUR"}.`}
-	}
-	if _, err := in.Token(); err != io.EOF {
-		return order, &refusal{http.StatusBadRequest, "There is something after the JSON object."}
-	}
-	switch {
-	case order.Amount < 1 || order.Amount > maxAmount:
-		return order, &refusal{http.StatusUnprocessableEntity, fmt.Sprintf("The amount must be between 1 and %d.", maxAmount)}
-	case !currency.MatchString(order.Currency):
-		return order, &refusal{http.StatusUnprocessableEntity, "The currency must be three capital letters, as in ISO 4217."}
-	}
-	return order, nil
+// of returns what was made for a user. It is never nil, so that its JSON is [] and not null.
+func (l *ledger[T]) of(user string) []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]T{}, l.made[user]...)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"time"
@@ -16,27 +17,17 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// requestTimeout is the most time a request may take. It is above maxDelay, and below the server's WriteTimeout, so
-// that the connection is still open for a late response.
-const requestTimeout = 20 * time.Second
+const (
+	// requestTimeout is the most time a request may take. It is above maxDelay.
+	requestTimeout = 20 * time.Second
 
-// orderWait is how long the second click of a double click waits for the order of the first. It is below
-// requestTimeout, so that a client whose wait ends without an order gets 409, not 504.
-const orderWait = 10 * time.Second
+	// orderWait is how long the second click of a double click waits for the order of the first. It is below
+	// requestTimeout, so that a client whose wait ends without an order gets 409, not 504.
+	orderWait = 10 * time.Second
 
-// newServer returns a server with limits for the open internet. Requests do not inherit the context that ends the
-// process, so running requests can finish.
-func newServer(log *slog.Logger, handler http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      requestTimeout + 5*time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelError),
-	}
-}
+	// maxDelay is the longest delay that a request can ask for.
+	maxDelay = 10 * time.Second
+)
 
 // newHandler returns all routes.
 //
@@ -52,14 +43,14 @@ func newServer(log *slog.Logger, handler http.Handler) *http.Server {
 //   - Authentication is outside, because the key has the user in it, and because a replay is only for a user who is
 //     allowed to see it now.
 //   - Idempotency is next to the handler.
-func newHandler(log *slog.Logger, locker *lock.Locker, client *redis.Client, shops *demo.Demo) http.Handler {
+func newHandler(locker *lock.Locker, client *redis.Client, shops *demo.Demo) http.Handler {
 	r := chi.NewRouter()
 	r.Use(chimiddleware.RequestID, http.NewCrossOriginProtection().Handler, chimiddleware.Recoverer)
 	r.With(requireVisitor).Get("/events", shops.Events)
 	r.Group(func(r chi.Router) {
 		r.Use(chimiddleware.Timeout(requestTimeout))
 		r.Get("/healthz", healthz(client))
-		r.Route("/payments", func(r chi.Router) { routePayments(r, log, locker) })
+		r.Route("/payments", func(r chi.Router) { routePayments(r, locker) })
 		r.Group(func(r chi.Router) {
 			r.Use(requireVisitor)
 			routeOrders(r, locker, shops)
@@ -69,41 +60,70 @@ func newHandler(log *slog.Logger, locker *lock.Locker, client *redis.Client, sho
 	return r
 }
 
-// routePayments adds the API.
-func routePayments(r chi.Router, log *slog.Logger, locker *lock.Locker) {
-	payments := &paymentsAPI{}
-	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(userID)),
+func routePayments(r chi.Router, locker *lock.Locker) {
+	made := ledger[payment]{}
+	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.User(user)),
 		middleware.WithRequired(),
 		middleware.WithAtMostOnce(),
-		middleware.WithObserver(logEvents(log)))
+		middleware.WithObserver(logEvent))
 	r.Use(requireUser)
-	r.With(once).Post("/", payments.create)
-	r.Get("/", payments.list)
-	r.Get("/{id}", payments.show)
+	r.With(once).Post("/", createPayment(&made))
+	r.Get("/", listPayments(&made))
+	r.Get("/{id}", showPayment(&made))
 }
 
-// routeOrders adds the page and the form on it. Watch and Running let the page show what becomes of the form's requests.
 func routeOrders(r chi.Router, locker *lock.Locker, shops *demo.Demo) {
-	orders := &ordersPage{page: shops.Page}
+	placed := ledger[order]{}
 	once := middleware.Idempotency(locker, orderKey(),
 		middleware.WithRequired(),
 		middleware.WithWait(orderWait),
-		middleware.WithProblem(orders.problem),
-		middleware.WithObserver(shops.Observe)) // which logs, too
-	r.Get("/", orders.form)
-	r.With(shops.Watch(demo.Form), once, shops.Running).Post("/orders", orders.create)
-	r.Get("/orders/{id}", orders.show)
+		middleware.WithObserver(logEvent))
+	r.Get("/", orderForm(&placed, shops.Page))
+	r.With(once).Post("/orders", createOrder(&placed))
+	r.Get("/orders/{id}", showOrder(&placed))
 }
 
-// healthz answers 200 if Redis answers, and 503 otherwise: without Redis the server can accept no payment and no order.
+// logEvent logs one line for every protected request. The line has the hashed key, but not the client's key, the user, or any
+// body.
+func logEvent(ctx context.Context, e middleware.Event) {
+	level := slog.LevelInfo
+	if e.Err != nil {
+		level = slog.LevelWarn
+	}
+	slog.Log(ctx, level, "protected request", "outcome", e.Outcome, "status", e.Status, "key", e.Key,
+		"request", chimiddleware.GetReqID(ctx), "err", e.Err)
+}
+
+// healthz answers 503 if Redis does not answer: without it the server can accept no payment and no order.
 func healthz(client *redis.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		if err := client.Ping(ctx).Err(); err != nil {
 			writeProblem(w, http.StatusServiceUnavailable, "Redis does not answer.")
-			return
 		}
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	}
+}
+
+// delay waits as long as the query asks for, so that a client can send a duplicate meanwhile. If the request's time is over
+// before, it returns false and frees the key by Discard, because nothing has happened yet. That is all that these handlers
+// need to know about idempotency.
+func delay(r *http.Request) bool {
+	d, _ := time.ParseDuration(r.URL.Query().Get("delay"))
+	select {
+	case <-time.After(min(d, maxDelay)):
+		return true
+	case <-r.Context().Done():
+		_ = middleware.FromContext(r.Context()).Discard() // fails only after a byte of the response has been sent
+		return false
+	}
+}
+
+// writeProblem answers in the format of the middleware's own refusals (RFC 9457).
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(middleware.Problem{
+		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail,
+	})
 }

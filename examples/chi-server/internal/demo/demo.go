@@ -5,7 +5,9 @@ package demo
 
 import (
 	"context"
-	"errors"
+	"embed"
+	"fmt"
+	"html/template"
 	"net/http"
 	"sync"
 	"time"
@@ -13,90 +15,116 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Config is what [New] needs. Work and Heartbeat have defaults; everything else is required.
-type Config struct {
-	Redis     *redis.Options                          // how to reach the server that both instances of the shop share
-	Embedded  bool                                    // the server belongs to this process, so a visitor may delete keys
-	OpTimeout time.Duration                           // for one operation on Redis
-	Visitor   func(context.Context) string            // the id of the request's visitor, or "": each visitor has shops of their own
-	Observe   func(context.Context, middleware.Event) // gets each Event that Demo.Observe gets, for the log
-
-	Work      time.Duration // that it takes to charge a card; default 1 s
-	Heartbeat time.Duration // between signs of life in a silent stream of events; default 15 s
-}
-
 // Demo serves the page and its two shops. Its methods may be called concurrently.
 type Demo struct {
-	cfg     Config
-	clients []*redis.Client // one for each instance
-	lockers []*lock.Locker  // one for each instance
-	shops   registry
+	ctx     context.Context
+	options *redis.Options
+	client  *redis.Client
+	// embedded reports whether Redis belongs to this process, so that a visitor may delete keys.
+	embedded  bool
+	opTimeout time.Duration
+	visitor   func(context.Context) string
 
-	closeOnce sync.Once
-	closing   chan struct{} // closed when the streams must end
+	mu    sync.Mutex
+	shops map[string]*shop // by visitor
 }
 
-// instances is how many instances of the protected shop there are. Each has a Locker and connections of its own, as it
-// would in a process of its own. They share nothing but Redis.
-const instances = 2
-
-// New returns a Demo. Close it.
-func New(cfg Config) *Demo {
-	if cfg.Work == 0 {
-		cfg.Work = time.Second
+// New returns a Demo. Its streams of events end when ctx is done. visitor returns the id of the request's visitor: each has
+// shops of their own.
+func New(ctx context.Context, options *redis.Options, embedded bool, opTimeout time.Duration, visitor func(context.Context) string) *Demo {
+	return &Demo{
+		ctx: ctx, options: options, client: redis.NewClient(options), embedded: embedded, opTimeout: opTimeout,
+		visitor: visitor, shops: map[string]*shop{},
 	}
-	if cfg.Heartbeat == 0 {
-		cfg.Heartbeat = 15 * time.Second
-	}
-	d := &Demo{cfg: cfg, closing: make(chan struct{})}
-	for range instances {
-		options := *cfg.Redis
-		client := redis.NewClient(&options)
-		d.clients = append(d.clients, client)
-		d.lockers = append(d.lockers, lock.New(client, "chi-server-demo", lock.WithOpTimeout(cfg.OpTimeout)))
-	}
-	return d
 }
 
 // Routes adds everything but the page and the stream of events to r.
 func (d *Demo) Routes(r chi.Router) {
-	order := d.Running(http.HandlerFunc(d.order))
-	r.With(d.Watch(Unprotected)).Method(http.MethodPost, "/demo/unprotected/orders", order)
-	r.With(d.Watch(Protected)).Method(http.MethodPost, "/demo/protected/orders", d.protect(order))
-	r.Post("/demo/start-over", d.startOver)
-	if d.cfg.Embedded {
+	shop := http.HandlerFunc(d.order)
+	r.Method(http.MethodPost, "/demo/unprotected/orders", d.watch("unprotected", shop))
+	r.Method(http.MethodPost, "/demo/protected/orders", d.watch("protected", d.protect(shop)))
+	r.Post("/demo/start-over", func(w http.ResponseWriter, r *http.Request) {
+		s := d.shop(r)
+		s.change(func() { s.records = nil })
+	})
+	if d.embedded {
 		r.Post("/demo/redis/empty", d.emptyRedis)
 	}
+	r.Handle("/page.css", http.FileServerFS(files))
+	r.Handle("/page.js", http.FileServerFS(files))
 }
 
-// CloseStreams ends the streams of events, and those that begin later. Register it with [http.Server.RegisterOnShutdown]:
-// Shutdown waits for streams, and they do not end by themselves.
-func (d *Demo) CloseStreams() { d.closeOnce.Do(func() { close(d.closing) }) }
-
-// Close ends the background work and closes the connections to Redis. Call it when no request runs any more.
-func (d *Demo) Close(ctx context.Context) error {
-	d.CloseStreams()
-	var errs []error
-	for i := range d.lockers {
-		errs = append(errs, d.lockers[i].Close(ctx), d.clients[i].Close())
+// protect puts next behind Idempotency, on two instances. Each has a Locker and connections of its own, as it would in a
+// process of its own. They share nothing but Redis. The header X-Instance chooses the instance, as a load balancer would, and
+// "Prefer: wait=0" (RFC 7240 section 4.3) the one whose duplicates do not wait. Neither header changes what the request is:
+// key and fingerprint do not contain them.
+func (d *Demo) protect(next http.Handler) http.Handler {
+	handlers := map[string]http.Handler{}
+	for _, instance := range []string{"", "2"} {
+		locker := lock.New(redis.NewClient(d.options), "chi-server-demo", lock.WithOpTimeout(d.opTimeout))
+		// This is all that the protected shop has and the other has not.
+		once := middleware.Options(middleware.WithRequired(), middleware.WithAtMostOnce())
+		key := keyfunc.Standard(keyfunc.User(d.visitor))
+		handlers[instance] = middleware.Idempotency(locker, key, once, middleware.WithWait(10*time.Second))(next)
+		handlers[instance+"wait=0"] = middleware.Idempotency(locker, key, once)(next)
 	}
-	return errors.Join(errs...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h, ok := handlers[instanceOf(r)+r.Header.Get("Prefer")]
+		if !ok {
+			h = handlers[""]
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
-// shop returns the shop of the request's visitor. If there is none, it answers, and returns nil.
-func (d *Demo) shop(w http.ResponseWriter, r *http.Request) *shop {
-	visitor := d.cfg.Visitor(r.Context())
-	if visitor == "" {
-		http.Error(w, "Open the page first: it gives you a shop, and a cookie to find it again.", http.StatusForbidden)
-		return nil
+func instanceOf(r *http.Request) string {
+	if r.Header.Get("X-Instance") == "2" {
+		return "2"
 	}
-	s := d.shops.of(visitor)
-	if s == nil {
-		http.Error(w, "There are too many visitors. Please try again later.", http.StatusServiceUnavailable)
+	return ""
+}
+
+// order charges a card, which takes a second, and places an order. It is the handler of both shops. It pays no heed to a
+// client that has left: a charge that has been sent to a payment provider cannot be called back.
+func (d *Demo) order(w http.ResponseWriter, r *http.Request) {
+	rec := r.Context().Value(recordKey{}).(*record)
+	s := rec.shop
+	s.change(func() { rec.RunStart, rec.key = s.now(), middleware.FromContext(r.Context()).Key() })
+	time.Sleep(time.Second) // the payment provider is busy
+	s.change(func() { rec.RunEnd = s.now() })
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, `{"quantity":%d,"cents":%d}`+"\n", rec.Quantity, rec.Quantity*4900)
+}
+
+// emptyRedis deletes the visitor's keys: to their requests, Redis is as empty as after a FLUSHALL or a restart without
+// persistence. Those of others stay.
+func (d *Demo) emptyRedis(w http.ResponseWriter, r *http.Request) {
+	s := d.shop(r)
+	if err := d.client.Del(r.Context(), s.keys()...).Err(); err != nil {
+		http.Error(w, "Redis does not answer.", http.StatusServiceUnavailable)
 	}
-	return s
+}
+
+// Form is what the page shows of the order form.
+type Form struct {
+	Key    string
+	Placed any // the orders: each has an ID, an Item and a Quantity
+}
+
+//go:embed page.html page.css page.js
+var files embed.FS
+
+var page = template.Must(template.ParseFS(files, "page.html"))
+
+// Page writes the page with an order form. It must not be cached: the form's key would be a used one.
+func (d *Demo) Page(w http.ResponseWriter, r *http.Request, form Form) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Security-Policy", "default-src 'self'; img-src data:; frame-ancestors 'none'")
+	_ = page.Execute(w, map[string]any{"Form": form, "Visitor": d.visitor(r.Context()), "Embedded": d.embedded})
 }

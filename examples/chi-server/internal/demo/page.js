@@ -5,24 +5,21 @@ const one = (selector, root = document) => root.querySelector(selector);
 const euros = cents => "€" + (cents / 100).toFixed(cents % 100 ? 2 : 0);
 const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-// What the server says: one message for each change of a request.
-let shop = {wishes: 0, totals: {}}, clock = 0;
-const records = new Map(), waiting = new Set();
-const events = new EventSource("/events");
-events.addEventListener("shop", event => {
+// What the server says, at each change of a request.
+let records = [], clock = 0;
+const waiting = new Set(), charged = r => r.RunEnd > 0, running = r => r.RunStart && !r.End, ended = r => r.End > 0;
+new EventSource("/events").addEventListener("shop", event => {
 	const news = JSON.parse(event.data);
-	if (news.all) records.clear();
-	for (const r of news.records) records.set(r.id, r);
-	shop = news;
-	clock = news.now - performance.now();
+	records = news.Records || [];
+	clock = news.Now - performance.now();
 	document.body.dataset.events = "on";
 	show();
 	for (const check of waiting) check();
 });
-// until resolves when the records of a key fulfil the condition. It gives up after a while: the show must go on.
+// until resolves when the records fulfil the condition. It gives up after a while: the show must go on.
 const until = condition => new Promise(resolve => {
 	const stop = () => { waiting.delete(check); clearTimeout(late); resolve(); };
-	const check = () => { if (condition([...records.values()])) stop(); };
+	const check = () => { if (condition()) stop(); };
 	const late = setTimeout(stop, 15000);
 	waiting.add(check);
 	check();
@@ -30,60 +27,56 @@ const until = condition => new Promise(resolve => {
 
 // What a request came to, in words.
 function story(r, before) {
-	if (r.state === "emptied") return ["wait", "Redis is empty now"];
-	const again = before.some(b => b.runStart), lost = r.lost ? ", but the client was gone" : r.outcome === "lease-lost" ? ", but Redis lost the key" : "";
-	if (r.state === "running") return again ? ["bad", "charging again"] : ["run", "charging"];
-	if (r.state === "sent") return again ? ["wait", "waiting for the first"] : ["run", "sent"];
-	const waited = r.took > 100 && !r.runStart;
-	if (r.outcome === "replayed" || waited && r.status < 400)
-		return ["good", (waited ? "waited, got the same answer" : "got the same answer again") + " · " + r.status];
-	if (r.outcome === "in-flight") return ["wait", "refused: the first still runs · 409"];
-	if (r.outcome === "reused") return ["wait", "refused: not the same order · 422"];
-	if (r.runStart && r.run) return [again ? "bad" : "run", (again ? "charged again" : "charged") + lost + " · " + r.status];
-	return ["wait", r.status + " " + r.outcome];
+	const again = before.some(b => b.RunStart), lost = r.Lost ? ", but the client was gone" : r.Status === 409 ? ", but Redis lost the key" : "";
+	if (running(r)) return again ? ["bad", "charging again"] : ["run", "charging"];
+	if (!ended(r)) return again ? ["wait", "waiting for the first"] : ["run", "sent"];
+	if (r.RunStart) return [again ? "bad" : "run", (again ? "charged again" : "charged") + lost + " · " + r.Status];
+	if (r.Status < 400) return ["good", (r.End - r.Start > 100 ? "waited, got the same answer" : "got the same answer again") + " · " + r.Status];
+	return ["wait", {409: "refused: the first still runs · 409", 422: "refused: not the same order · 422"}[r.Status] || "refused · " + r.Status];
 }
 function row(r, before, from, axis) {
 	const li = document.createElement("li"), now = performance.now() + clock;
 	const [kind, what] = story(r, before);
 	li.dataset.kind = kind;
-	li.dataset.state = r.state;
+	li.dataset.state = ended(r) ? "done" : "sent";
 	if (!before.length) li.className = "first";
-	const who = r.state === "emptied" ? "" : `Click ${r.try}${r.quantity > 1 ? ` · ${r.quantity} pieces` : ""}${r.instance > 1 ? " · instance 2" : ""}`;
 	li.innerHTML = '<div class="line"><span class="who"></span> <span class="what"></span></div><span class="track" aria-hidden="true"></span>';
-	one(".who", li).textContent = who;
+	one(".who", li).textContent = `Click ${before.length + 1}${r.Quantity > 1 ? ` · ${r.Quantity} pieces` : ""}${r.Instance ? " · instance 2" : ""}`;
 	one(".what", li).textContent = what;
-	const bar = (name, start, length) => {
+	const bar = (name, start, end) => {
 		const span = one(".track", li).appendChild(document.createElement("span"));
 		span.className = "bar " + name;
 		span.style.left = 100 * Math.min(.985, (start - from) / axis) + "%";
-		span.style.width = 100 * Math.min(length, axis - (start - from)) / axis + "%";
+		span.style.width = 100 * Math.min(end - start, axis - (start - from)) / axis + "%";
 	};
-	const done = r.state === "done", end = done ? r.start + r.took : now;
-	if (r.state === "emptied") bar("wait", r.start, 0);
-	else if (r.runStart) bar("run", r.runStart, r.run || end - r.runStart);
-	else bar("wait", r.start, end - r.start);
-	if (done && kind === "good") bar("end", end, 0);
+	const end = r.End || now;
+	if (r.RunStart) bar("run", r.RunStart, r.RunEnd || end);
+	else bar("wait", r.Start, end);
+	if (kind === "good") bar("end", end, end);
 	return li;
 }
+// total returns what a shop has sold, and what that was worth.
+function total(lane) {
+	const sold = records.filter(r => r.Lane === lane && charged(r));
+	return {orders: sold.length, cents: sold.reduce((sum, r) => sum + 4900 * r.Quantity, 0)};
+}
 function show() {
-	const list = [...records.values()].sort((a, b) => a.id - b.id);
+	const wishes = [...new Set(records.map(r => r.Key))]; // requests with one key are one wish
 	for (const card of all("[data-lane]")) {
-		const mine = list.filter(r => r.lane === card.dataset.lane), recent = [...new Set(mine.map(r => r.wish))].slice(-2).reverse();
-		one(".requests", card).replaceChildren(...recent.flatMap(wish => {
-			const group = mine.filter(r => r.wish === wish), both = list.filter(r => r.wish === wish);
-			const from = Math.min(...both.map(r => r.start));
-			const axis = Math.max(2200, ...both.map(r => (r.state === "done" ? r.start + r.took : performance.now() + clock) - from + 60));
+		one(".requests", card).replaceChildren(...wishes.slice(-2).reverse().flatMap(wish => {
+			const both = records.filter(r => r.Key === wish), group = both.filter(r => r.Lane === card.dataset.lane);
+			const from = Math.min(...both.map(r => r.Start)), now = performance.now() + clock;
+			const axis = Math.max(2200, ...both.map(r => (r.End || now) - from + 60));
 			return group.map((r, i) => row(r, group.slice(0, i), from, axis));
 		}));
-		if (card.dataset.lane === "form") continue;
-		const {orders, cents} = shop.totals[card.dataset.lane] || {orders: 0, cents: 0}, over = orders - shop.wishes;
+		const {orders, cents} = total(card.dataset.lane), over = orders - wishes.length;
 		one(".orders", card).textContent = orders;
 		one(".euros", card).textContent = euros(cents);
 		const kind = !orders ? "" : over > 0 ? "bad" : "good";
 		card.dataset.kind = one(".chip", card).dataset.kind = kind;
 		one(".chip", card).textContent = !orders ? "no orders yet" : over > 0 ? `${over} too many` : "exactly right";
 	}
-	if (!calm && list.some(r => r.state === "sent" || r.state === "running")) requestAnimationFrame(soon);
+	if (!calm && !records.every(ended)) soon();
 }
 let planned = false;
 function soon() {
@@ -105,28 +98,30 @@ const curl = (options = "", quantity = 1) => `curl -s ${options}\\
   -H "Idempotency-Key: $key" --json '{"quantity":${quantity}}' \\
   '${location.origin}/demo/{unprotected,protected}/orders'`;
 const once = line => line + " &\n" + line + "; wait";
-const every = (list, test) => lanes.every(lane => list.some(r => r.lane === lane && test(r)));
+// both is true when the test is true of so many requests of the latest experiment to each shop.
+let latest = "";
+const both = (test, n = 1) => lanes.every(lane => records.filter(r => r.Key === latest && r.Lane === lane && test(r)).length === n);
 const tries = {
 	double: {name: "Double click", async run(key) {
 		const first = click(key);
 		await new Promise(resolve => setTimeout(resolve, 100));
 		await Promise.all([first, click(key)]);
 	}, line: () => once(curl())},
-	lose: {name: "Lost response", async run(key, mine) {
+	lose: {name: "Lost response", async run(key) {
 		const gone = new AbortController(), first = click(key, {signal: gone.signal});
-		await until(list => every(mine(list), r => r.state === "running"));
+		await until(() => both(r => r.RunStart));
 		gone.abort();
 		await first;
-		await until(list => every(mine(list), r => r.state === "done"));
+		await until(() => both(ended));
 		await click(key);
 	}, line: () => curl("-m 0.5 ") + "; sleep 2\n" + curl()},
 	instances: {name: "Two instances", run: key => Promise.all([1, 2].map(i => click(key, {headers: {"X-Instance": i}}))),
 		line: () => curl("-H 'X-Instance: 1' ") + " &\n" + curl("-H 'X-Instance: 2' ") + "; wait"},
 	hasty: {name: "No waiting", run: key => Promise.all([0, 1].map(() => click(key, {headers: {Prefer: "wait=0"}}))), line: () => once(curl("-H 'Prefer: wait=0' "))},
 	amount: {name: "Another amount", run: async key => { await click(key); await click(key, {quantity: 5}); }, line: () => curl() + "\n" + curl("", 5)},
-	empty: {name: "Empty Redis", async run(key, mine) {
+	empty: {name: "Empty Redis", async run(key) {
 		const first = click(key);
-		await until(list => every(mine(list), r => r.state === "running"));
+		await until(() => both(r => r.RunStart));
 		await fetch("/demo/redis/empty", {method: "POST"});
 		await Promise.all([first, click(key)]);
 	}, line: () => `${curl()}\ncurl -sX POST -b visitor=${visitor} \\\n  ${location.origin}/demo/redis/empty\n${curl()}`},
@@ -141,13 +136,14 @@ async function run(name) {
 	busy = true;
 	all("[data-try]").forEach(b => b.setAttribute("aria-disabled", "true"));
 	explain(name);
-	const last = Math.max(0, ...records.keys()), before = structuredClone(shop.totals), mine = list => list.filter(r => r.id > last && r.lane !== "form");
+	const before = lanes.map(total);
+	latest = crypto.randomUUID();
 	one("#verdict").textContent = "";
-	await tries[name].run(crypto.randomUUID(), mine);
-	await until(list => mine(list).every(r => r.state !== "sent" && r.state !== "running"));
-	const [left, right] = lanes.map(lane => {
-		const t = shop.totals[lane] || {orders: 0, cents: 0}, b = before[lane] || {orders: 0, cents: 0}, n = t.orders - b.orders;
-		return `charged ${n === 1 ? "once" : n === 2 ? "twice" : n + " times"} (${euros(t.cents - b.cents)})`;
+	await tries[name].run(latest);
+	await until(() => both(ended, 2));
+	const [left, right] = lanes.map(total).map(({orders, cents}, i) => {
+		const n = orders - before[i].orders;
+		return `charged ${n === 1 ? "once" : n === 2 ? "twice" : n + " times"} (${euros(cents - before[i].cents)})`;
 	});
 	one("#verdict").textContent = `${tries[name].name}: without onceguard ${left}, with onceguard ${right}.`;
 	document.body.dataset.done = name;
