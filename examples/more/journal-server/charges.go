@@ -5,29 +5,15 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"maps"
+	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/sqljournal"
 )
-
-// chargesTable has the charges that the provider has made, as far as this service knows.
-const chargesTable = `create table if not exists charges (
-  id       text primary key, -- the end of the run's key: see newCharge
-  customer text not null,
-  amount   bigint not null,
-  currency text not null,
-  receipt  text not null -- the provider's
-)`
-
-// charge is a payment that the provider has made.
-type charge struct {
-	ID string `json:"id"`
-	order
-	Receipt  string `json:"receipt"`
-	customer string // not in the response
-}
 
 // note is what a sweep needs to write the charge of a run that has ended without an answer.
 type note struct {
@@ -37,22 +23,22 @@ type note struct {
 
 // newCharge returns the charge of the run with this key. Its id is the hash in that key, which every problem response of
 // the middleware has at the end of its instance. So a client without an answer knows where its charge is or will be.
-func newCharge(key string, n note, receipt string) charge {
-	return charge{ID: key[strings.LastIndexByte(key, '}')+1:], order: n.Order, Receipt: receipt, customer: n.Customer}
+func newCharge(key string, n note, receipt string) payment {
+	return payment{ID: key[strings.LastIndexByte(key, '}')+1:], order: n.Order, Receipt: receipt, customer: n.Customer}
 }
 
 // createCharge charges at the provider. The charge and its record cannot be committed together, so the intent journal
 // has stored a row before this handler began. If the process dies, the row remains, and settle finds out what happened.
 func (s *service) createCharge(w http.ResponseWriter, r *http.Request) {
-	o, delay, refused := readOrder(r)
-	if refused != nil {
-		refuse(w, r, *refused)
+	o, ok := readOrder(w, r)
+	if !ok {
 		return
 	}
 	ctx, run, n := r.Context(), middleware.FromContext(r.Context()), note{customer(r), o}
-	if err := s.storeNote(ctx, n); err != nil { // after which the provider must not be called
-		s.log.Error("note failed", "err", err)
-		refuse(w, r, refusal{http.StatusServiceUnavailable, "Nothing was charged. Repeat the request with the same key."})
+	text, _ := json.Marshal(n)                               // strings and a number always marshal
+	if err := s.chargesJournal.Note(ctx, text); err != nil { // after which the provider must not be called
+		slog.Error("note failed", "err", err)
+		refuse(w, r, http.StatusServiceUnavailable, "Nothing was charged. Repeat the request with the same key.")
 		return
 	}
 
@@ -62,12 +48,12 @@ func (s *service) createCharge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err == nil {
-		err = s.pause(ctx, delay) // time to kill the process when the charge is made and not written
+		err = pause(r) // time to kill the process when the charge is made and not written
 	}
 	if err == nil {
-		c := newCharge(run.Key(), n, receipt)
 		err = s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error {
-			if err := s.insertCharge(ctx, tx, c); err != nil {
+			c := newCharge(run.Key(), n, receipt)
+			if err := c.insert(ctx, tx); err != nil {
 				return err
 			}
 			return c.write(w)
@@ -75,86 +61,72 @@ func (s *service) createCharge(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		run.Unknown() // the provider may have charged: this response is not stored, and settle finds out
-		s.log.Error("charge unknown", "err", err)
+		slog.Error("charge unknown", "err", err)
 		w.Header().Set("Retry-After", "30")
 		writeProblem(w, http.StatusServiceUnavailable, "It is not known yet whether you were charged. Repeat the request with the same key.")
 	}
 }
 
-func (s *service) storeNote(ctx context.Context, n note) error {
-	text, err := json.Marshal(n)
-	if err != nil {
-		return err
-	}
-	return s.chargesJournal.Note(ctx, text)
-}
+const (
+	// sweepEvery is short so that you need not wait. Once a minute is enough for a real service.
+	sweepEvery = 5 * time.Second
 
-// insertCharge does nothing if the charge is there: the customer has used a key again after its record had expired, and
-// the provider has answered with the charge of the first time.
-func (s *service) insertCharge(ctx context.Context, tx *sql.Tx, c charge) error {
-	_, err := tx.ExecContext(ctx,
-		s.db.text("insert into charges (id, customer, amount, currency, receipt) values ($1, $2, $3, $4, $5) on conflict (id) do nothing"),
-		c.ID, c.customer, c.Amount, c.Currency, c.Receipt)
-	return err
-}
+	// sweepGrace must be longer than a charge can be late: "no such charge" is final only if no request for it can still be
+	// on its way. The grace begins when requestTimeout is over, after which a handler's context lets no call begin.
+	sweepGrace = 2 * chargeTimeout
 
-// response returns the response of a charge: the same from the handler and from settle.
-func (c charge) response() (http.Header, []byte, error) {
-	header := http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/" + c.ID}}
-	body, err := json.Marshal(c)
-	return header, append(body, '\n'), err
-}
+	// sweepLease must be enough for settle: one question to the provider, and a transaction. If settle fails, it is called
+	// again when the lease is over.
+	sweepLease = 3 * chargeTimeout
 
-func (c charge) write(w http.ResponseWriter) error {
-	header, body, err := c.response()
-	if err != nil {
-		return err
-	}
-	maps.Copy(w.Header(), header)
-	w.WriteHeader(http.StatusCreated)
-	_, err = w.Write(body)
-	return err
-}
+	// retention is how long a response is replayed.
+	retention = 24 * time.Hour
+)
 
-const selectCharges = "select id, amount, currency, receipt from charges where customer = $1"
-
-// listCharges answers with the user's charges.
-func (s *service) listCharges(w http.ResponseWriter, r *http.Request) {
-	list, err := s.findCharges(r.Context(), selectCharges+" order by id", customer(r))
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	_ = writeJSON(w, http.StatusOK, list)
-}
-
-// showCharge answers with one of the user's charges. A 404 does not mean that the provider has not charged: it may be
-// charging, or the charge is not swept yet. Only a retry of the POST tells.
-func (s *service) showCharge(w http.ResponseWriter, r *http.Request) {
-	list, err := s.findCharges(r.Context(), selectCharges+" and id = $2", customer(r), r.PathValue("id"))
-	switch {
-	case err != nil:
-		s.fail(w, err)
-	case len(list) == 0:
-		writeProblem(w, http.StatusNotFound, "No such charge is known. If you have sent it, repeat the POST with the same key.")
-	default:
-		_ = writeJSON(w, http.StatusOK, list[0])
-	}
-}
-
-func (s *service) findCharges(ctx context.Context, query string, args ...any) ([]charge, error) {
-	rows, err := s.db.QueryContext(ctx, s.db.text(query), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	list := []charge{} // so that its JSON is [] and not null
-	for rows.Next() {
-		var c charge
-		if err := rows.Scan(&c.ID, &c.Amount, &c.Currency, &c.Receipt); err != nil {
-			return nil, err
+// work settles the runs that have ended without an answer, and removes the records of both journals whose retention is over,
+// until ctx is done. Any number of instances may do so.
+func (s *service) work(ctx context.Context) {
+	every := time.NewTicker(sweepEvery)
+	defer every.Stop()
+	for ctx.Err() == nil {
+		_, swept := s.chargesJournal.Sweep(ctx, sweepGrace, sweepLease, s.settle)
+		_, expired := s.chargesJournal.Expire(ctx)
+		if err := errors.Join(swept, expired); err != nil && ctx.Err() == nil {
+			slog.Warn("sweep", "err", err)
 		}
-		list = append(list, c)
+		select {
+		case <-every.C:
+		case <-ctx.Done():
+		}
 	}
-	return list, rows.Err()
+}
+
+// settle asks the provider whether it has charged for a run that has ended without an answer. A run of createPayment, which has a
+// row only with -redis none, has never called the provider. So its row is freed, and its transaction can no longer commit.
+func (s *service) settle(ctx context.Context, u sqljournal.Unfinished) error {
+	receipt, err := s.provider.find(ctx, u.Key)
+	switch {
+	case errors.Is(err, errNoCharge):
+		slog.Info("settled: a retry runs", "key", u.Key)
+		return u.Free(ctx, s.db)
+	case err != nil:
+		return err // not known yet
+	}
+	slog.Info("settled: was charged", "key", u.Key)
+	var n note
+	if err := json.Unmarshal(u.Note, &n); err != nil {
+		return fmt.Errorf("the note of %s: %w", u.Key, err)
+	}
+	c := newCharge(u.Key, n, receipt)
+	header, body := c.response()
+	record, err := s.charging.Record(u.Key, middleware.Responded(http.StatusCreated, header, body))
+	if err != nil {
+		return err
+	}
+	return s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error { // outside of a run: just a transaction
+		if err := c.insert(ctx, tx); err != nil {
+			return err
+		}
+		return u.Done(ctx, tx, retention, record) // a retry gets the response
+	})
 }

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
+	"log/slog"
 	"net/http"
-	"regexp"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,157 +15,125 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// payment is a payment that was made.
-type payment struct {
-	ID string `json:"id"`
-	order
-}
-
 // order is the body of a request for a payment.
 type order struct {
 	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 with EUR is 12.50 euros
 	Currency string `json:"currency"`
 }
 
+// payment is a payment that was made. A charge has a receipt.
+type payment struct {
+	ID string `json:"id"`
+	order
+	Receipt  string `json:"receipt,omitempty"`
+	customer string // not in the response
+}
+
 // createPayment makes a payment. The payment and the record of the response are committed together by InTx: after a
 // crash both are there, or neither is.
 func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
-	o, delay, refused := readOrder(r)
-	if refused != nil {
-		refuse(w, r, *refused)
+	o, ok := readOrder(w, r)
+	if !ok {
 		return
 	}
-	if err := s.pause(r.Context(), delay); err != nil { // before the transaction, which should be short
-		refuse(w, r, refusal{http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid."})
+	if pause(r) != nil { // before the transaction, which should be short
+		refuse(w, r, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
 		return
 	}
-
+	p := payment{ID: uuid.Must(uuid.NewV7()).String(), order: o, customer: customer(r)}
 	err := s.paymentsJournal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
-		p, err := s.insertPayment(r.Context(), tx, customer(r), o)
-		if err != nil {
+		if err := p.insert(r.Context(), tx); err != nil {
 			return err
 		}
-		w.Header().Set("Location", "/payments/"+p.ID)
-		return writeJSON(w, http.StatusCreated, p)
+		return p.write(w)
 	})
 	if err != nil && !errors.Is(err, journal.ErrAnswered) { // which means that the middleware answers
-		s.log.Error("payment failed", "err", err)
-		refuse(w, r, refusal{http.StatusInternalServerError, "The payment failed. Nothing was paid. You can repeat it with the same key."})
+		slog.Error("payment failed", "err", err)
+		refuse(w, r, http.StatusInternalServerError, "The payment failed. Nothing was paid. You can repeat it with the same key.")
 	}
 }
 
-func (s *service) insertPayment(ctx context.Context, tx *sql.Tx, customer string, o order) (payment, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return payment{}, err
-	}
-	p := payment{ID: id.String(), order: o}
-	_, err = tx.ExecContext(ctx, s.db.text("insert into payments (id, customer, amount, currency) values ($1, $2, $3, $4)"),
-		p.ID, customer, p.Amount, p.Currency)
-	return p, err
+// insert does nothing if the charge is there: the customer has used a key again after its record had expired, and
+// the provider has answered with the charge of the first time.
+func (p payment) insert(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, `insert into payments (id, customer, amount, currency, receipt) values ($1, $2, $3, $4, $5)
+		on conflict (id) do nothing`, p.ID, p.customer, p.Amount, p.Currency, p.Receipt)
+	return err
 }
 
-// refusal is why a request is not carried out.
-type refusal struct {
-	status int
-	detail string
+// response returns the response of a payment: the same from a handler and from settle.
+func (p payment) response() (http.Header, []byte) {
+	body, _ := json.Marshal(p) // strings and a number always marshal
+	return http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/" + p.ID}}, append(body, '\n')
+}
+
+// write returns an error if not all could be written. A transaction must then be rolled back.
+func (p payment) write(w http.ResponseWriter) error {
+	header, body := p.response()
+	for name := range header {
+		w.Header().Set(name, header.Get(name))
+	}
+	w.WriteHeader(http.StatusCreated)
+	_, err := w.Write(body)
+	return err
 }
 
 // refuse frees the key, so that a corrected request may use it again.
-func refuse(w http.ResponseWriter, r *http.Request, refused refusal) {
+func refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
 	_ = middleware.FromContext(r.Context()).Discard() // would fail only after a byte of the response has been sent
-	writeProblem(w, refused.status, refused.detail)
+	writeProblem(w, status, detail)
 }
 
-const selectPayments = "select id, amount, currency from payments where customer = $1"
-
-// listPayments answers with the user's payments, the oldest first.
-func (s *service) listPayments(w http.ResponseWriter, r *http.Request) {
-	list, err := s.payments(r.Context(), selectPayments+" order by id", customer(r))
-	if err != nil {
-		s.fail(w, err)
-		return
-	}
-	_ = writeJSON(w, http.StatusOK, list)
-}
-
-// showPayment answers with one of the user's payments.
-func (s *service) showPayment(w http.ResponseWriter, r *http.Request) {
-	list, err := s.payments(r.Context(), selectPayments+" and id = $2", customer(r), r.PathValue("id"))
-	switch {
+// readOrder refuses a request for a payment with 400 if it is malformed, and with 422 if it is well formed but invalid.
+func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
+	switch err := json.NewDecoder(r.Body).Decode(&o); {
 	case err != nil:
-		s.fail(w, err)
-	case len(list) == 0:
-		writeProblem(w, http.StatusNotFound, "You have made no such payment.")
+		refuse(w, r, http.StatusBadRequest, `The body must be JSON like {"amount":1250,"currency":"EUR"}.`)
+	case o.Amount < 1 || len(o.Currency) != 3:
+		refuse(w, r, http.StatusUnprocessableEntity, "The amount must be positive, and the currency as in ISO 4217.")
 	default:
-		_ = writeJSON(w, http.StatusOK, list[0])
+		ok = true
+	}
+	return o, ok
+}
+
+const maxDelay = 10 * time.Second
+
+// pause waits as long as the query's delay says, so that a client can send a duplicate meanwhile, or kill the process.
+func pause(r *http.Request) error {
+	delay, _ := time.ParseDuration(r.URL.Query().Get("delay"))
+	select {
+	case <-time.After(min(delay, maxDelay)):
+		return nil
+	case <-r.Context().Done():
+		return r.Context().Err()
 	}
 }
 
-// payments returns the payments that a query finds. The slice is never nil, so that its JSON is [] and not null.
-func (s *service) payments(ctx context.Context, query string, args ...any) ([]payment, error) {
-	rows, err := s.db.QueryContext(ctx, s.db.text(query), args...)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	list := []payment{}
-	for rows.Next() {
+// showPayments answers with the user's payments, or with one of them. A 404 does not mean that the provider has not charged: it
+// may be charging, or the charge is not swept yet. Only a retry of the POST tells.
+func (s *service) showPayments(w http.ResponseWriter, r *http.Request) {
+	id, list := r.PathValue("id"), []payment{} // so that its JSON is [] and not null
+	rows, err := s.db.QueryContext(r.Context(), `select id, amount, currency, receipt from payments
+		where customer = $1 and $2 in ('', id) order by id`, customer(r), id)
+	for err == nil && rows.Next() {
 		var p payment
-		if err := rows.Scan(&p.ID, &p.Amount, &p.Currency); err != nil {
-			return nil, err
-		}
+		err = rows.Scan(&p.ID, &p.Amount, &p.Currency, &p.Receipt)
 		list = append(list, p)
 	}
-	return list, rows.Err()
-}
-
-// fail answers a request that reads and could not be carried out.
-func (s *service) fail(w http.ResponseWriter, err error) {
-	s.log.Error("query failed", "err", err)
-	writeProblem(w, http.StatusInternalServerError, "The payments cannot be read at the moment.")
-}
-
-const (
-	maxAmount = 1_000_000_000
-	maxDelay  = 10 * time.Second
-)
-
-var currency = regexp.MustCompile(`^[A-Z]{3}$`)
-
-// readOrder reads and validates a request for a payment. It is refused with 400 if it is malformed, and with 422 if it
-// is well formed but invalid. The delay gives a client time to send a duplicate.
-func readOrder(r *http.Request) (o order, delay time.Duration, refused *refusal) {
-	delay, err := time.ParseDuration(cmp.Or(r.URL.Query().Get("delay"), "0s"))
-	if err != nil || delay < 0 || delay > maxDelay {
-		return o, 0, &refusal{http.StatusBadRequest, fmt.Sprintf("The delay must be a time between 0s and %v, like 1.5s.", maxDelay)}
+	if err == nil {
+		err = errors.Join(rows.Err(), rows.Close())
 	}
-	body := json.NewDecoder(r.Body)
-	body.DisallowUnknownFields()
-	err = body.Decode(&o)
-	var wrongType *json.UnmarshalTypeError
+	w.Header().Set("Content-Type", "application/json")
 	switch {
-	case errors.As(err, &wrongType):
-		return o, 0, &refusal{http.StatusUnprocessableEntity, "The amount must be a whole number, and the currency a string."}
 	case err != nil:
-		return o, 0, &refusal{http.StatusBadRequest, `The body must be JSON like {"amount":1250,"currency":"EUR"}.`}
-	case o.Amount < 1 || o.Amount > maxAmount:
-		return o, 0, &refusal{http.StatusUnprocessableEntity, fmt.Sprintf("The amount must be between 1 and %d.", maxAmount)}
-	case !currency.MatchString(o.Currency):
-		return o, 0, &refusal{http.StatusUnprocessableEntity, "The currency must be three capital letters, as in ISO 4217."}
-	}
-	if _, err := body.Token(); err != io.EOF {
-		return o, 0, &refusal{http.StatusBadRequest, "There is something after the JSON object."}
-	}
-	return o, delay, nil
-}
-
-// sleep returns early, with an error, when ctx is done.
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+		slog.Error("query failed", "err", err)
+		writeProblem(w, http.StatusInternalServerError, "The payments cannot be read at the moment.")
+	case id == "":
+		_ = json.NewEncoder(w).Encode(list)
+	case len(list) == 0:
+		writeProblem(w, http.StatusNotFound, "No such payment is known. If you have sent it, repeat the POST with the same key.")
+	default:
+		_ = json.NewEncoder(w).Encode(list[0])
 	}
 }

@@ -1,81 +1,63 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
+	"database/sql"
 	"errors"
-	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"time"
-)
 
-// providerTimeout is how long the service waits for an answer of the provider.
-const providerTimeout = 5 * time.Second
+	"github.com/google/uuid"
+)
 
 // Definite answers of the provider. After any other error it is not known whether it has charged.
 var (
-	errDeclined  = errors.New("the provider has declined the charge")
-	errNoCharge  = errors.New("the provider has no charge with this key")
-	errNoReceipt = errors.New("the provider's answer has no receipt")
+	errDeclined = errors.New("the provider has declined the charge")
+	errNoCharge = errors.New("the provider has no charge with this key")
 )
 
-// provider is a client of the payment provider.
-type provider struct {
-	url    string
-	client *http.Client
+// chargeTimeout is how long the service waits for an answer of the provider.
+const chargeTimeout = 5 * time.Second
+
+// provider is the API of a payment provider.
+type provider interface {
+	// charge charges the customer once for each key, however often it is called. The error may be errDeclined.
+	charge(ctx context.Context, key string, o order) (receipt string, err error)
+	// find returns the receipt of the charge with this key, or errNoCharge.
+	find(ctx context.Context, key string) (receipt string, err error)
 }
 
-func newProvider(url string) *provider {
-	return &provider{url: url, client: &http.Client{Timeout: providerTimeout}}
-}
+// fakeProvider is a provider to try this program without one. A real provider is another company's service: nothing that it
+// does can be in a transaction of ours, and so its table is not used outside of this file.
+type fakeProvider struct{ db *database }
 
-// charge charges the customer. The provider charges once for each key, however often it is asked.
-func (p *provider) charge(ctx context.Context, key string, o order) (receipt string, err error) {
-	body, err := json.Marshal(o)
-	if err != nil {
-		return "", err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/charges", bytes.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	r.Header.Set("Idempotency-Key", key)
-	return p.receipt(r)
-}
+const providerTable = `create table if not exists provider_charges (
+  id      text primary key, -- the idempotency key
+  receipt text not null
+);`
 
-// find returns the receipt of the charge with this key, or errNoCharge.
-func (p *provider) find(ctx context.Context, key string) (receipt string, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/charges?key="+url.QueryEscape(key), nil)
-	if err != nil {
-		return "", err
-	}
-	return p.receipt(r)
-}
+// cardLimit is the most that the fake provider charges at once. It declines more.
+const cardLimit = 100_000
 
-func (p *provider) receipt(r *http.Request) (string, error) {
-	res, err := p.client.Do(r)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	switch {
-	case res.StatusCode == http.StatusPaymentRequired, res.StatusCode == http.StatusUnprocessableEntity:
+func (f fakeProvider) charge(ctx context.Context, key string, o order) (receipt string, err error) {
+	if o.Amount > cardLimit {
 		return "", errDeclined
-	case res.StatusCode == http.StatusNotFound && r.Method == http.MethodGet:
-		return "", errNoCharge
-	case res.StatusCode != http.StatusOK:
-		return "", fmt.Errorf("the provider answers %s", res.Status)
 	}
-	var answer struct {
-		Receipt string `json:"receipt"`
+	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
+	defer cancel()
+	_, err = f.db.ExecContext(ctx, "insert into provider_charges (id, receipt) values ($1, $2) on conflict (id) do nothing",
+		key, uuid.NewString())
+	if err != nil {
+		return "", err
 	}
-	err = json.NewDecoder(io.LimitReader(res.Body, 1<<10)).Decode(&answer)
-	if err == nil && answer.Receipt == "" {
-		err = errNoReceipt
+	return f.find(ctx, key)
+}
+
+func (f fakeProvider) find(ctx context.Context, key string) (receipt string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
+	defer cancel()
+	err = f.db.QueryRowContext(ctx, "select receipt from provider_charges where id = $1", key).Scan(&receipt)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errNoCharge
 	}
-	return answer.Receipt, err
+	return receipt, err
 }
