@@ -12,9 +12,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -28,15 +27,11 @@ func main() {
 	addr := flag.String("redis", "127.0.0.1:6379", "`host:port` of Redis")
 	invoice := flag.String("invoice", "", "enqueue the sending of this invoice, and exit")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	var err error
+	do := work
 	if *invoice != "" {
-		err = enqueue(*addr, *invoice)
-	} else {
-		err = run(ctx, *addr)
+		do = func(addr string) error { return enqueue(addr, *invoice) }
 	}
-	if err != nil {
+	if err := do(*addr); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -47,42 +42,65 @@ func enqueue(addr, invoice string) error {
 	return errors.Join(err, client.Close())
 }
 
-// run works until ctx is done.
-func run(ctx context.Context, addr string) error {
-	client := connect(addr)
-	locker := lock.New(client, "invoices")
-	guard := once.New(locker,
+// work works until a signal ends the process.
+func work(addr string) error {
+	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
+	// would have it twice.
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	guard := once.New(lock.New(client, "invoices"),
 		once.WithRetention(30*24*time.Hour), // longer than asynq may retry a task
 		once.WithMaxDuration(30*time.Minute),
 		once.WithCancel(), // a worker that shuts down ends its tasks
 	)
 	mux := asynq.NewServeMux()
 	mux.Use(processOnce(guard))
-	mux.HandleFunc("invoice:send", send(client))
+	// This stands for your mail provider: it appends to a list. After an error, and after a crash in between, the next try
+	// sends again. So give a real provider once.FromContext(ctx).Key() as its idempotency key, if it takes one.
+	mux.HandleFunc("invoice:send", func(ctx context.Context, task *asynq.Task) error {
+		return client.RPush(ctx, "sent", string(task.Payload())).Err()
+	})
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: addr},
 		asynq.Config{Concurrency: 10, IsFailure: isFailure, RetryDelayFunc: retryDelay, LogLevel: asynq.WarnLevel})
-	if err := server.Start(mux); err != nil {
-		return err
-	}
-	<-ctx.Done()
-	server.Shutdown()
-	closing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return errors.Join(locker.Close(closing), client.Close())
+	return server.Run(mux)
 }
 
-// send stands for your mail provider: it appends to a list. After an error, and after a crash in between, the next try
-// sends again. So give a real provider once.FromContext(ctx).Key() as its idempotency key, if it takes one.
-func send(client *redis.Client) func(context.Context, *asynq.Task) error {
-	return func(ctx context.Context, task *asynq.Task) error {
-		return client.RPush(ctx, "sent", string(task.Payload())).Err()
+// processOnce returns a middleware of asynq, after which each task takes effect once. The id is that of the task, which
+// is the same in every retry. The default mode is right for a queue that retries: an error frees the key.
+//
+// asynq's own Unique and TaskID prevent that a task is enqueued twice. They do not prevent that it runs twice: asynq
+// retries a task whose worker has died or was cut off, and that worker may have done it.
+func processOnce(g *once.Guard) asynq.MiddlewareFunc {
+	return func(next asynq.Handler) asynq.Handler {
+		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+			id, _ := asynq.GetTaskID(ctx)
+			queue, _ := asynq.GetQueueName(ctx)
+			key := once.Key{Operation: task.Type(), Scope: queue, ID: id, Input: task.Payload()}
+			_, _, err := once.Do(ctx, g, key, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, next.ProcessTask(ctx, task)
+			})
+			var failed *once.StoredError
+			var refused *once.Refused
+			switch {
+			case errors.Is(err, once.ErrNotStored): // it was done
+				return nil
+			case errors.As(err, &failed), errors.As(err, &refused) && !refused.Retryable:
+				return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // archived: a person looks at it
+			}
+			return err
+		})
 	}
 }
 
-// connect returns a client of Redis. It sends a command once: the effect of this example is a command, and a client that
-// retries after a lost reply would have it twice.
-func connect(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: 20 * time.Second,
-	})
+// isFailure reports whether a try counts: one that only found another one at work does not.
+func isFailure(err error) bool {
+	var refused *once.Refused
+	return !errors.As(err, &refused) || !refused.Retryable
+}
+
+// retryDelay is when the next try makes sense.
+func retryDelay(tries int, err error, task *asynq.Task) time.Duration {
+	if refused := (*once.Refused)(nil); errors.As(err, &refused) && refused.Retryable {
+		return refused.RetryAfter
+	}
+	return asynq.DefaultRetryDelayFunc(tries, err, task)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"testing"
 	"time"
@@ -14,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redistest.Main(m, redistest.Program{Name: "worker", Run: func(args []string, _ io.Reader, _ io.Writer) error {
-		return run(context.Background(), args[0])
+		return work(args[0])
 	}})
 }
 

@@ -19,8 +19,6 @@ import (
 	"errors"
 	"flag"
 	"log"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,63 +32,31 @@ func main() {
 	// The day is that of the schedule. A moment of this run, such as time.Now, would be another key on each machine.
 	day := flag.String("day", time.Now().UTC().Format(time.DateOnly), "the day of the report")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	report, replayed, err := run(ctx, *addr, *day)
+	report, replayed, err := run(context.Background(), *addr, *day)
 	if err != nil {
 		log.Fatal(err)
 	}
-	if replayed {
-		log.Print("another run has done it: ", report)
-	} else {
-		log.Print("done: ", report)
-	}
+	log.Printf("%s (another run has done it: %t)", report, replayed)
 }
 
 // run does the job of a day, or waits until another machine has done it.
 func run(ctx context.Context, addr, day string) (report string, replayed bool, err error) {
-	client := connect(addr)
+	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
+	// would have it twice.
+	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
 	locker := lock.New(client, "cron")
-	guard := once.New(locker,
-		once.WithWait(time.Minute),
-		once.WithMaxDuration(30*time.Minute),
-		once.WithRetention(7*24*time.Hour),
-		once.WithCancel(), // a signal ends the job
-	)
+	guard := once.New(locker, once.WithWait(time.Minute), once.WithMaxDuration(30*time.Minute), once.WithRetention(7*24*time.Hour))
 	key := once.Key{Operation: "daily report", Scope: once.Anyone, ID: day}
 	for {
 		report, replayed, err = once.Do(ctx, guard, key, func(ctx context.Context) (string, error) {
-			return write(ctx, client, day)
+			report := "report of " + day
+			return report, client.RPush(ctx, "reports", report).Err() // this stands for the job
 		})
 		refused := (*once.Refused)(nil)
-		if !errors.As(err, &refused) || !refused.Retryable || ctx.Err() != nil {
-			break
+		if !errors.As(err, &refused) || !refused.Retryable {
+			return report, replayed, errors.Join(err, locker.Close(ctx))
 		}
 		log.Print(err) // it still runs, or its machine has died
-		pause(ctx, refused.RetryAfter)
+		time.Sleep(refused.RetryAfter)
 	}
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	return report, replayed, errors.Join(err, locker.Close(closing), client.Close())
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
-// write stands for the job: it appends to a list.
-func write(ctx context.Context, client *redis.Client, day string) (string, error) {
-	report := "report of " + day
-	return report, client.RPush(ctx, "reports", report).Err()
-}
-
-// connect returns a client of Redis. It sends a command once: the effect of this example is a command, and a client that
-// retries after a lost reply would have it twice.
-func connect(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: 20 * time.Second,
-	})
 }

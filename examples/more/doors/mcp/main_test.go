@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		fmt.Fprintln(out, listener.Addr())
-		return serve(context.Background(), listener, args[0])
+		return serve(listener, args[0])
 	}})
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		fmt.Fprintln(out, listener.Addr())
-		return run(context.Background(), listener, config{redis: args[0], database: args[1], provider: args[2]})
+		return run(listener, args[0], args[1], args[2])
 	}})
 }
 

@@ -16,8 +16,6 @@ import (
 	"flag"
 	"log"
 	"log/slog"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -30,24 +28,16 @@ import (
 	"github.com/onceguard/onceguard/once"
 )
 
-// config has what the test changes.
-type config struct {
-	redis string        // host:port
-	idle  time.Duration // after which a message that was not acked is delivered to another process
-}
-
 func main() {
 	addr := flag.String("redis", "127.0.0.1:6379", "`host:port` of Redis")
 	order := flag.String("order", "", "publish this order, and exit")
 	id := flag.String("id", "", "the order's `id`: an order that is published twice is charged once")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	var err error
 	if *order != "" {
 		err = publish(*addr, *id, *order)
 	} else {
-		err = run(ctx, config{redis: *addr, idle: time.Minute})
+		err = run(*addr, time.Minute)
 	}
 	if err != nil {
 		log.Fatal(err)
@@ -58,25 +48,21 @@ func main() {
 // command once: the effect of this example is a command, and a client that retries after a lost reply would have it
 // twice.
 func connect(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: 20 * time.Second,
-	})
+	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
 }
 
-// run handles orders until ctx is done.
-func run(ctx context.Context, cfg config) error {
+// run handles orders until it is killed. A message that was not acked for the idle time is delivered to another process.
+func run(addr string, idle time.Duration) error {
 	logger := watermill.NewSlogLogger(slog.Default())
-	client := connect(cfg.redis)
-	locker := lock.New(client, "orders")
-	guard := once.New(locker, once.WithRetention(7*24*time.Hour)) // longer than a message may be redelivered
-
-	publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: connect(cfg.redis)}, logger)
+	client := connect(addr)
+	guard := once.New(lock.New(client, "orders"), once.WithRetention(7*24*time.Hour)) // longer than a message may be redelivered
+	publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: connect(addr)}, logger)
 	if err != nil {
 		return err
 	}
 	subscriber, err := redisstream.NewSubscriber(redisstream.SubscriberConfig{
-		Client: connect(cfg.redis), ConsumerGroup: "billing", NackResendSleep: time.Second,
-		ClaimInterval: cfg.idle / 10, MaxIdleTime: cfg.idle, DisableIndefiniteInitialBlock: true,
+		Client: connect(addr), ConsumerGroup: "billing", NackResendSleep: time.Second,
+		ClaimInterval: idle / 10, MaxIdleTime: idle, DisableIndefiniteInitialBlock: true,
 	}, logger)
 	if err != nil {
 		return err
@@ -85,17 +71,10 @@ func run(ctx context.Context, cfg config) error {
 	if err != nil {
 		return err
 	}
-	router, err := message.NewRouter(message.RouterConfig{}, logger)
-	if err != nil {
-		return err
-	}
+	router := message.NewDefaultRouter(logger)
 	router.AddMiddleware(poison, handleOnce(guard, "billing", orderID)) // handleOnce is inside
 	router.AddHandler("charge", "orders", subscriber, "receipts", publisher, charge(client))
-	err = router.Run(ctx) // closes the subscriber and the publisher
-
-	closing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return errors.Join(err, locker.Close(closing), client.Close())
+	return router.Run(context.Background())
 }
 
 // charge stands for your payment provider: it appends to a list. After an error, and after a crash in between, the next
@@ -121,4 +100,76 @@ func publish(addr, id, order string) error {
 	msg := message.NewMessage(watermill.NewUUID(), []byte(order))
 	msg.Metadata.Set(orderID, id)
 	return errors.Join(publisher.Publish("orders", msg), publisher.Close())
+}
+
+// handleOnce returns a middleware for a router of watermill, after which each message takes effect once.
+//
+// The id is the UUID of the message, which its publisher has made: a redelivery has the same. If a publisher may publish
+// the same order twice, with another UUID, let it put the order's id into the metadata, and give the name of that field:
+// a message that has the field is known by it. field may be empty. group is the consumer group: every group handles each
+// message.
+//
+// What the handler produces is stored. On a redelivery the router publishes it again with the same UUIDs, because the
+// first process may have died before it did. So its consumers should use this middleware too.
+//
+// A message that another process is handling is nacked when it makes sense to try again.
+//
+// watermill's own Deduplicator is no substitute. It marks a message as seen before the handler runs, so a message whose
+// handler fails is lost.
+func handleOnce(g *once.Guard, group, field string) message.HandlerMiddleware {
+	return func(next message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			delivery := msg.Context()
+			key := once.Key{
+				Operation: message.HandlerNameFromCtx(delivery), Scope: group, ID: msg.UUID, Input: []byte(msg.Payload),
+			}
+			if id := msg.Metadata.Get(field); id != "" {
+				key.ID = field + " " + id // no UUID is this
+			}
+			out, _, err := once.Do(delivery, g, key, func(ctx context.Context) ([]produced, error) {
+				defer msg.SetContext(delivery)
+				msg.SetContext(ctx)
+				messages, err := next(msg)
+				return keep(messages), err
+			})
+			if refused := (*once.Refused)(nil); errors.As(err, &refused) && refused.Retryable {
+				time.Sleep(refused.RetryAfter)
+			}
+			if errors.Is(err, once.ErrNotStored) { // it was handled, and what it produced is too long to be kept
+				return nil, nil
+			}
+			return restore(out), err // the router nacks if there is an error
+		}
+	}
+}
+
+// needsPerson reports whether another delivery would get the same error: the handler has returned once.Final(err) in an
+// earlier one, or nobody knows what happened. Such messages go to the poison queue.
+func needsPerson(err error) bool {
+	var failed *once.StoredError
+	var refused *once.Refused
+	return errors.As(err, &failed) || errors.As(err, &refused) && !refused.Retryable
+}
+
+// produced is a message of a handler as it is stored.
+type produced struct {
+	UUID     string
+	Metadata message.Metadata
+	Payload  []byte
+}
+
+func keep(messages []*message.Message) (out []produced) {
+	for _, m := range messages {
+		out = append(out, produced{m.UUID, m.Metadata, m.Payload})
+	}
+	return out
+}
+
+func restore(stored []produced) (out []*message.Message) {
+	for _, p := range stored {
+		m := message.NewMessage(p.UUID, p.Payload)
+		m.Metadata = p.Metadata
+		out = append(out, m)
+	}
+	return out
 }

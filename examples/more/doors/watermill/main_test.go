@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redistest.Main(m, redistest.Program{Name: "router", Run: func(args []string, _ io.Reader, _ io.Writer) error {
-		return run(context.Background(), config{redis: args[0], idle: 200 * time.Millisecond})
+		return run(args[0], 200*time.Millisecond)
 	}})
 }
 

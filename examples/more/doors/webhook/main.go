@@ -14,16 +14,13 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
+	"cmp"
 	"flag"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,52 +38,35 @@ func main() {
 	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on")
 	store := flag.String("redis", "127.0.0.1:6379", "`host:port` of Redis")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	shared := os.Getenv("WEBHOOK_SECRET")
-	if shared == "" {
-		shared = secret
-	}
 	listener, err := net.Listen("tcp", *addr)
 	if err == nil {
 		log.Printf("listening on http://%s/webhooks", listener.Addr())
-		err = serve(ctx, listener, *store, shared)
+		err = serve(listener, *store, cmp.Or(os.Getenv("WEBHOOK_SECRET"), secret))
 	}
-	if err != nil {
-		log.Fatal(err)
-	}
+	log.Fatal(err)
 }
 
-// serve receives webhooks until ctx is done.
-func serve(ctx context.Context, listener net.Listener, store, secret string) error {
+// serve receives webhooks.
+func serve(listener net.Listener, store, secret string) error {
 	webhook, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		return err
 	}
-	client := connect(store)
-	locker := lock.New(client, "webhooks")
+	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
+	// would have it twice.
+	client := redis.NewClient(&redis.Options{Addr: store, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
 	// There is one sender, so all ids have one scope. With several senders, the name of the sender is the scope.
 	key := keyfunc.Compose(keyfunc.Route(), keyfunc.Anonymous(), keyfunc.Header(standardwebhooks.HeaderWebhookID))
 	// The default mode is right for a sender that repeats: a 5xx frees the key.
-	once := middleware.Idempotency(locker, key,
+	once := middleware.Idempotency(lock.New(client, "webhooks"), key,
 		middleware.WithRequired(),
 		middleware.WithWait(10*time.Second),
-		middleware.WithMaxDuration(25*time.Second),
 		middleware.WithRetention(14*24*time.Hour), // longer than the sender repeats
 	)
-	mux := http.NewServeMux()
-	mux.Handle("POST /webhooks", verified(webhook, once(receive(client)))) // once is inside: only a sender gets a replay
-	server := &http.Server{Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	closing, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return errors.Join(server.Shutdown(closing), locker.Close(closing), client.Close())
+	// once is inside: only a sender gets a replay.
+	http.Handle("POST /webhooks", verified(webhook, once(receive(client))))
+	server := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second} // a handler may run for 60 s
+	return server.Serve(listener)
 }
 
 // verified passes webhooks whose signature is the sender's, of the last five minutes. Others get 401.
@@ -118,13 +98,5 @@ func receive(client *redis.Client) http.Handler {
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
-	})
-}
-
-// connect returns a client of Redis. It sends a command once: the effect of this example is a command, and a client that
-// retries after a lost reply would have it twice.
-func connect(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: 20 * time.Second,
 	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) {
 			return err
 		}
 		fmt.Fprintln(out, listener.Addr())
-		return serve(context.Background(), listener, args[0], secret)
+		return serve(listener, args[0], secret)
 	}})
 }
 
