@@ -1,23 +1,40 @@
 package main
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/journal"
 )
 
 // checkout is a checkout session.
 type checkout struct {
-	ID       string          `json:"id"`
-	Status   string          `json:"status"`
-	Items    json.RawMessage `json:"line_items"`
-	Currency string          `json:"currency"`
-	Order    *order          `json:"order,omitempty"` // of a completed one
+	ID     string `json:"id"`
+	Status string `json:"status"`
+	cart
+	Order *order `json:"order,omitempty"` // of a completed one
+}
+
+// cart is what a request may change. Other members of the body are accepted, and are part of what makes two requests the
+// same.
+type cart struct {
+	Items    []item `json:"line_items"`
+	Currency string `json:"currency"`
+}
+
+type item struct {
+	Item struct {
+		ID string `json:"id"`
+	} `json:"item"`
+	Quantity float64 `json:"quantity"`
 }
 
 // order is what a completed checkout has bought.
@@ -27,8 +44,6 @@ type order struct {
 	URL      string `json:"permalink_url"`
 }
 
-const completed, canceled = "completed", "canceled"
-
 // refusal is why a request is not carried out.
 type refusal struct {
 	status        int
@@ -37,153 +52,171 @@ type refusal struct {
 
 func (r refusal) Error() string { return r.message }
 
-var errNotFound = refusal{http.StatusNotFound, "session_not_found", "There is no such checkout."}
-
-// cart is what a request may change. Other members of the body are accepted, and are part of what makes two requests the
-// same.
-type cart struct {
-	Items    json.RawMessage `json:"line_items"`
-	Currency string          `json:"currency"`
-}
-
 // readCart reads the body, which may be empty.
 func readCart(r *http.Request) (c cart, err error) {
-	malformed := refusal{http.StatusBadRequest, "invalid",
-		`The body must be JSON like {"line_items":[{"item":{"id":"tea"},"quantity":1}],"currency":"eur"}.`}
-	text, err := io.ReadAll(r.Body)
-	if err != nil || len(text) == 0 {
-		return c, err
+	if err = json.NewDecoder(r.Body).Decode(&c); errors.Is(err, io.EOF) {
+		return c, nil
 	}
-	if json.Unmarshal(text, &c) != nil {
-		return c, malformed
+	if err == nil && c.Items != nil && len(c.Items) == 0 {
+		err = errors.New("no items")
 	}
-	var items []struct {
-		Item     struct{ ID string }
-		Quantity float64
-	}
-	if c.Items != nil && (json.Unmarshal(c.Items, &items) != nil || len(items) == 0) {
-		return c, malformed
-	}
-	for _, i := range items {
+	for _, i := range c.Items {
 		if i.Item.ID == "" || i.Quantity < 1 {
-			return c, malformed
+			err = errors.New("no item")
 		}
 	}
-	return c, nil
+	if err != nil {
+		err = refusal{http.StatusBadRequest, "invalid",
+			`The body must be JSON like {"line_items":[{"item":{"id":"tea"},"quantity":1}],"currency":"eur"}.`}
+	}
+	return c, err
 }
 
-// create makes a checkout.
-func (s *shop) create(w http.ResponseWriter, r *http.Request) {
-	s.answer(w, s.inTx(r, func(tx *sql.Tx, sent cart) error {
-		if sent.Items == nil || sent.Currency == "" {
-			return refusal{http.StatusBadRequest, "missing", "A checkout needs line_items and a currency."}
-		}
-		c := checkout{ID: newID("cs"), Status: s.ready, Items: sent.Items, Currency: sent.Currency}
-		if err := insertCheckout(r.Context(), tx, identityOf(r.Context()), &c); err != nil {
-			return err
-		}
-		w.Header().Set("Location", s.sessions+"/"+c.ID)
-		return writeJSON(w, http.StatusCreated, c)
-	}))
+// apply changes a checkout, or makes a new one.
+type apply func(s *shop, r *http.Request, tx *sql.Tx, c *checkout, sent cart) error
+
+func create(s *shop, _ *http.Request, _ *sql.Tx, c *checkout, sent cart) error {
+	if sent.Items == nil || sent.Currency == "" {
+		return refusal{http.StatusBadRequest, "missing", "A checkout needs line_items and a currency."}
+	}
+	*c = checkout{ID: newID("cs"), Status: s.ready, cart: sent}
+	return nil
 }
 
 // update replaces the parts of the checkout that the body has.
-func (s *shop) update(w http.ResponseWriter, r *http.Request) {
-	s.change(w, r, func(_ *sql.Tx, c *checkout, sent cart) error {
-		if sent.Items != nil {
-			c.Items = sent.Items
-		}
-		if sent.Currency != "" {
-			c.Currency = sent.Currency
-		}
-		return nil
-	})
+func update(_ *shop, _ *http.Request, _ *sql.Tx, c *checkout, sent cart) error {
+	if sent.Items != nil {
+		c.Items = sent.Items
+	}
+	if sent.Currency != "" {
+		c.Currency = sent.Currency
+	}
+	return nil
 }
 
 // complete makes an order. A real shop would also leave a charge for a worker in this transaction.
-func (s *shop) complete(w http.ResponseWriter, r *http.Request) {
-	s.change(w, r, func(tx *sql.Tx, c *checkout, _ cart) error {
-		id := newID("ord")
-		c.Status, c.Order = completed, &order{id, c.ID, "http://" + r.Host + s.sessions + "/" + c.ID}
-		return insertOrder(r.Context(), tx, identityOf(r.Context()), c.Order)
-	})
+func complete(s *shop, r *http.Request, tx *sql.Tx, c *checkout, _ cart) error {
+	id := newID("ord")
+	c.Status, c.Order = "completed", &order{id, c.ID, "http://" + r.Host + s.sessions + "/" + c.ID}
+	_, err := tx.ExecContext(r.Context(), "insert into orders (id, identity, checkout) values ($1, $2, $3)",
+		id, identityOf(r.Context()), c.ID)
+	return err
 }
 
-func (s *shop) cancel(w http.ResponseWriter, r *http.Request) {
-	s.change(w, r, func(_ *sql.Tx, c *checkout, _ cart) error {
-		c.Status = canceled
-		return nil
-	})
+func cancel(_ *shop, _ *http.Request, _ *sql.Tx, c *checkout, _ cart) error {
+	c.Status = "canceled"
+	return nil
 }
 
-// change changes a checkout that has not ended.
-func (s *shop) change(w http.ResponseWriter, r *http.Request, apply func(tx *sql.Tx, c *checkout, sent cart) error) {
-	s.answer(w, s.inTx(r, func(tx *sql.Tx, sent cart) error {
-		c, err := findCheckout(r.Context(), tx, identityOf(r.Context()), r.PathValue("id"))
-		if err != nil {
-			return err
+// change applies a change in a transaction, in which the response is stored too.
+func (s *shop) change(status int, f apply) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		sent, err := readCart(r)
+		if err == nil {
+			err = s.pause(r) // before the transaction, which should be short
 		}
-		if c.Status == completed || c.Status == canceled {
-			return refusal{s.ended, "session_ended", fmt.Sprintf("The checkout is %s.", c.Status)}
+		if err == nil {
+			err = s.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
+				var c checkout
+				if id := r.PathValue("id"); id != "" {
+					if c, err = s.find(r.Context(), tx, id); err != nil {
+						return err
+					}
+				}
+				if c.Status == "completed" || c.Status == "canceled" {
+					return refusal{s.ended, "session_ended", "The checkout is " + c.Status + "."}
+				}
+				if err := f(s, r, tx, &c, sent); err != nil {
+					return err
+				}
+				return s.answer(w, r, tx, status, c)
+			})
 		}
-		if err := apply(tx, &c, sent); err != nil {
-			return err
+		if err != nil && !errors.Is(err, journal.ErrAnswered) { // which means that the middleware answers
+			s.fail(w, err)
 		}
-		if err := updateCheckout(r.Context(), tx, &c); err != nil {
-			return err
-		}
-		return writeJSON(w, http.StatusOK, c)
-	}))
+	}
 }
 
-// inTx reads the body and calls f in a transaction, in which the response is stored too.
-func (s *shop) inTx(r *http.Request, f func(tx *sql.Tx, sent cart) error) error {
-	sent, err := readCart(r)
+// answer stores and sends a checkout. After an error the transaction is rolled back.
+func (s *shop) answer(w http.ResponseWriter, r *http.Request, tx *sql.Tx, status int, c checkout) error {
+	content, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	if err := s.delay(r); err != nil { // before the transaction, which should be short
+	_, err = tx.ExecContext(r.Context(), `insert into checkouts (id, identity, content) values ($1, $2, $3)
+		on conflict (id) do update set content = $3`, c.ID, identityOf(r.Context()), string(content))
+	if err != nil {
 		return err
 	}
-	return s.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error { return f(tx, sent) })
+	w.Header().Set("Location", s.sessions+"/"+c.ID)
+	return writeJSON(w, status, c)
 }
 
-// answer answers a request whose transaction was not committed. After journal.ErrAnswered the middleware answers.
-func (s *shop) answer(w http.ResponseWriter, err error) {
-	var refused refusal
-	switch {
-	case err == nil, errors.Is(err, journal.ErrAnswered):
-	case errors.As(err, &refused):
-		_ = writeJSON(w, refused.status, s.failure(refused.code, refused.message))
-	default:
-		s.log.Error("request failed", "err", err)
-		_ = writeJSON(w, http.StatusInternalServerError, s.failure("internal", "Nothing was done. You can repeat the request with the same key."))
+// fail answers a request that was not carried out.
+func (s *shop) fail(w http.ResponseWriter, err error) {
+	refused := refusal{http.StatusInternalServerError, "internal", "Nothing was done. You can repeat the request with the same key."}
+	if !errors.As(err, &refused) {
+		log.Print(err)
 	}
+	_ = writeJSON(w, refused.status, s.failure(refused.code, refused.message))
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	return json.NewEncoder(w).Encode(v)
+}
+
+// newID returns an id that is greater than earlier ones.
+func newID(prefix string) string { return prefix + "_" + uuid.Must(uuid.NewV7()).String() }
+
+// find finds a checkout of the identity. q is a *sql.DB or a *sql.Tx.
+func (s *shop) find(ctx context.Context, q interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}, id string) (c checkout, err error) {
+	var content []byte
+	row := q.QueryRowContext(ctx, "select content from checkouts where id = $1 and identity = $2", id, identityOf(ctx))
+	if err = row.Scan(&content); errors.Is(err, sql.ErrNoRows) {
+		return c, refusal{http.StatusNotFound, "session_not_found", "There is no such checkout."}
+	}
+	if err == nil {
+		err = json.Unmarshal(content, &c)
+	}
+	return c, err
 }
 
 func (s *shop) show(w http.ResponseWriter, r *http.Request) {
-	c, err := findCheckout(r.Context(), s.db, identityOf(r.Context()), r.PathValue("id"))
+	c, err := s.find(r.Context(), s.db, r.PathValue("id"))
 	if err != nil {
-		s.answer(w, err)
+		s.fail(w, err)
 		return
 	}
 	_ = writeJSON(w, http.StatusOK, c)
 }
 
-// list answers with the identity's checkouts, and listOrders with its orders.
-func (s *shop) list(w http.ResponseWriter, r *http.Request) {
-	s.writeIDs(w, r, "select id from checkouts where identity = $1 order by id")
-}
-
-func (s *shop) listOrders(w http.ResponseWriter, r *http.Request) {
-	s.writeIDs(w, r, "select id from orders where identity = $1 order by id")
-}
-
-func (s *shop) writeIDs(w http.ResponseWriter, r *http.Request, query string) {
-	ids, err := selectIDs(r.Context(), s.db, query, identityOf(r.Context()))
-	if err != nil {
-		s.answer(w, err)
-		return
+// list answers with the ids of the identity's rows in a table.
+func (s *shop) list(table string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var ids string
+		row := s.db.QueryRowContext(r.Context(), "select json_group_array(id) from "+table+" where identity = $1", identityOf(r.Context()))
+		if err := row.Scan(&ids); err != nil {
+			s.fail(w, err)
+			return
+		}
+		_ = writeJSON(w, http.StatusOK, json.RawMessage(ids))
 	}
-	_ = writeJSON(w, http.StatusOK, ids)
+}
+
+const maxDelay = 10 * time.Second
+
+// pause waits as long as the query's delay says.
+func pause(r *http.Request) error {
+	delay, _ := time.ParseDuration(r.URL.Query().Get("delay"))
+	select {
+	case <-time.After(min(delay, maxDelay)):
+		return nil
+	case <-r.Context().Done():
+		return r.Context().Err()
+	}
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -24,17 +22,15 @@ type site struct {
 
 func open(t *testing.T, profile string) *site {
 	t.Helper()
-	cfg := config{db: "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), profile: profile, opTimeout: 20 * time.Second}
-	s, err := openShop(t.Context(), slog.New(slog.DiscardHandler), cfg)
+	s, err := openShop(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "shop.db"), profile, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(s.handler())
 	t.Cleanup(func() {
 		server.Close()
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
+		s.mini.Close()
+		_ = s.db.Close()
 	})
 	return &site{s, t, server.URL}
 }
@@ -242,7 +238,7 @@ var acp = map[string]func(*testing.T, *site){
 	},
 	"6.4 in flight": func(t *testing.T, s *site) {
 		entered, open := make(chan struct{}), make(chan struct{})
-		s.pause = func(context.Context, time.Duration) error {
+		s.pause = func(*http.Request) error {
 			close(entered)
 			<-open
 			return nil
@@ -261,7 +257,7 @@ var acp = map[string]func(*testing.T, *site){
 	},
 	"6.5 a 5xx is not stored, and the retry is a new request": func(_ *testing.T, s *site) {
 		path, failing := s.created(), errors.New("out of order")
-		s.pause = func(context.Context, time.Duration) error { return failing }
+		s.pause = func(*http.Request) error { return failing }
 		for range 2 {
 			s.wantCode(s.post(path+"/complete", "k", "{}"), http.StatusInternalServerError, "internal")
 		}
@@ -346,40 +342,6 @@ func TestCheckout(t *testing.T) {
 				t.Errorf("%q: %d", body, r.status)
 			}
 		}
-		s.want(s.post(s.sessions+"?delay=11s", "slow", tea), http.StatusBadRequest, false)
 		s.wantCount("/orders", 1)
 	}
-}
-
-// The program listens, and ends when it is told to.
-func TestRun(t *testing.T) {
-	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	lines := make(logLines, 10)
-	end := make(chan error, 1)
-	go func() {
-		end <- run(ctx, slog.New(slog.NewTextHandler(lines, nil)), config{addr: "127.0.0.1:0", profile: "ucp", opTimeout: 20 * time.Second})
-	}()
-	if line := <-lines; !strings.Contains(line, "msg=listening") || !strings.Contains(line, `rules="UCP 2026-08-22"`) {
-		t.Errorf("got %s", line)
-	}
-	stop()
-	if err := <-end; err != nil {
-		t.Error(err)
-	}
-	for want, cfg := range map[string]config{
-		"-profile": {profile: "stripe"}, "not sqlite:PATH": {profile: "acp", db: "mysql://x"}, "malformed": {profile: "acp", redis: "redis://:hunter2@ host"},
-	} {
-		if err := run(t.Context(), slog.New(slog.DiscardHandler), cfg); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%+v: %v", cfg, err)
-		}
-	}
-}
-
-// logLines receives the lines of a log.
-type logLines chan string
-
-func (l logLines) Write(line []byte) (int, error) {
-	l <- string(line)
-	return len(line), nil
 }

@@ -3,12 +3,8 @@
 //
 //	go run ./checkout -profile acp
 //
-// listens on 127.0.0.1:8080, with a SQLite file that is removed at exit and an embedded Redis. These flags take what a real
-// service has:
-//
-//	go run ./checkout -profile acp -db sqlite:shop.db -redis redis://localhost:6379
-//
-// Any Bearer token names the identity. Create a checkout, and complete it:
+// listens on 127.0.0.1:8080, with a SQLite file in the folder for temporary files and an embedded Redis. Any Bearer token
+// names the identity. Create a checkout, and complete it:
 //
 //	curl -i localhost:8080/checkout_sessions -H 'Authorization: Bearer ann' -H 'Idempotency-Key: k1' \
 //	  -H 'Content-Type: application/json' -d '{"line_items":[{"item":{"id":"tea"},"quantity":1}],"currency":"eur"}'
@@ -24,91 +20,155 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"flag"
-	"fmt"
-	"log/slog"
-	"net"
+	"log"
 	"net/http"
 	"os"
-	"os/signal"
-	"sync"
-	"syscall"
+	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
+	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/profile"
+	"github.com/onceguard/onceguard/sqljournal"
 )
 
-// config has the values of the command line.
-type config struct {
-	addr    string // host:port to listen on; port 0 is any free port, and the log names it
-	db      string // sqlite:PATH; empty means a file that is removed at exit
-	redis   string // the URL of a Redis server; empty means an embedded one
-	profile string // a name in protocols
-
-	opTimeout time.Duration // for one operation on Redis
-}
-
 func main() {
-	var cfg config
-	flag.StringVar(&cfg.addr, "addr", "127.0.0.1:8080", "`host:port` to listen on")
-	flag.StringVar(&cfg.db, "db", "", "sqlite:`PATH` (default: a file that is removed at exit)")
-	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server (default: REDIS_URL, or else an embedded miniredis)")
-	flag.StringVar(&cfg.profile, "profile", "acp", "the rules: acp or ucp")
-	flag.DurationVar(&cfg.opTimeout, "op-timeout", 500*time.Millisecond, "time for one operation on Redis")
+	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on")
+	db := flag.String("db", "sqlite:"+filepath.Join(os.TempDir(), "checkout.db"), "sqlite:`PATH`")
+	name := flag.String("profile", "acp", "the rules: acp or ucp")
+	opTimeout := flag.Duration("op-timeout", 500*time.Millisecond, "time for one operation on Redis")
 	flag.Parse()
-	if cfg.redis == "" { // not as the flag's default, because -help would print it with its password
-		cfg.redis = os.Getenv("REDIS_URL")
+	s, err := openShop(context.Background(), *db, *name, *opTimeout)
+	if err != nil {
+		log.Fatal(err)
 	}
+	go s.expire()
+	log.Printf("%v: http://%s%s", s.rules, *addr, s.sessions)
+	server := &http.Server{Addr: *addr, Handler: s.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+// protocol is what differs between the APIs.
+type protocol struct {
+	rules        profile.Profile
+	sessions     string // the path of checkouts
+	updateMethod string
+	ready        string // the status of a checkout that can be completed
+	ended        int    // the HTTP status if a checkout is completed or canceled already
+	failure      func(code, message string) any
+}
 
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	if err := run(ctx, log, cfg); err != nil {
-		log.Error("failed", "err", err)
-		os.Exit(1)
+var protocols = map[string]protocol{
+	"acp": {
+		profile.ACP(), "/checkout_sessions", http.MethodPost, "ready_for_payment", http.StatusMethodNotAllowed,
+		func(code, message string) any {
+			return map[string]string{"type": "invalid_request", "code": code, "message": message}
+		},
+	},
+	"ucp": {
+		profile.UCP(), "/checkout-sessions", http.MethodPut, "ready_for_complete", http.StatusConflict,
+		func(code, message string) any { return map[string]string{"code": code, "content": message} },
+	},
+}
+
+// shop is all that the handlers use.
+type shop struct {
+	protocol
+	db      *sql.DB
+	mini    *miniredis.Miniredis
+	journal *sqljournal.Journal
+	once    *middleware.Middleware
+	pause   func(*http.Request) error // for the delay that a request asks for
+}
+
+// tables are the shop's own. In a real service they belong in the migrations.
+const tables = `
+create table if not exists checkouts (id text primary key, identity text not null, content text not null);
+create table if not exists orders (id text primary key, identity text not null, checkout text not null unique);`
+
+// openShop opens the database and creates the tables that are missing.
+func openShop(ctx context.Context, source, name string, opTimeout time.Duration) (*shop, error) {
+	rules, ok := protocols[name]
+	path, isSQLite := strings.CutPrefix(source, "sqlite:")
+	if !ok || !isSQLite {
+		return nil, errors.New("want -profile acp or ucp, and -db sqlite:PATH")
+	}
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"+
+		"&_txlock=immediate") // a transaction that has read may always write
+	if err != nil {
+		return nil, err
+	}
+	s := &shop{protocol: rules, db: db, pause: pause, journal: sqljournal.Transactional(db, "checkout", sqljournal.SQLite())}
+	_, err = db.ExecContext(ctx, tables)
+	if err == nil && errors.Is(s.journal.Check(ctx), sqljournal.ErrTable) {
+		_, err = db.ExecContext(ctx, sqljournal.Schema(sqljournal.DialectSQLite))
+	}
+	if err == nil {
+		s.mini, err = miniredis.Run()
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.mini.ClockTTL(true) // expire keys in real time
+	client := redis.NewClient(&redis.Options{Addr: s.mini.Addr(), ContextTimeoutEnabled: true})
+	s.once = middleware.New(lock.New(client, "checkout", lock.WithOpTimeout(opTimeout)), s.rules.Key(keyfunc.User(identityOf)),
+		s.rules.Option(),
+		middleware.WithJournal(s.journal)) // the effect and its record are committed together
+	return s, nil
+}
+
+// expire removes the journal's records that are older than the retention, every minute.
+func (s *shop) expire() {
+	for ; ; time.Sleep(time.Minute) {
+		if _, err := s.journal.Expire(context.Background()); err != nil {
+			log.Print(err)
+		}
 	}
 }
 
-// requestTimeout is the most time a request may take. It is above maxDelay, and below the server's WriteTimeout.
-const requestTimeout = 20 * time.Second
+// handler returns all routes. Every POST and PUT is protected, and authentication is outside of that.
+func (s *shop) handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, h := range map[string]http.HandlerFunc{
+		"POST " + s.sessions:                        s.change(http.StatusCreated, create),
+		s.updateMethod + " " + s.sessions + "/{id}": s.change(http.StatusOK, update),
+		"POST " + s.sessions + "/{id}/complete":     s.change(http.StatusOK, complete),
+		"POST " + s.sessions + "/{id}/cancel":       s.change(http.StatusOK, cancel),
+	} {
+		mux.Handle(pattern, s.requireIdentity(s.once.Handler(h)))
+	}
+	mux.Handle("GET "+s.sessions+"/{id}", s.requireIdentity(http.HandlerFunc(s.show)))
+	mux.Handle("GET "+s.sessions, s.requireIdentity(s.list("checkouts")))
+	mux.Handle("GET /orders", s.requireIdentity(s.list("orders")))
+	return mux
+}
 
-// run serves until ctx is done, then waits for the running requests and cleans up.
-func run(ctx context.Context, log *slog.Logger, cfg config) error {
-	s, err := openShop(ctx, log, cfg)
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", cfg.addr)
-	if err != nil {
-		return errors.Join(err, s.close())
-	}
-	server := &http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      requestTimeout + 5*time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelError),
-	}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	working, stopWorking := context.WithCancel(context.Background())
-	var background sync.WaitGroup
-	background.Go(func() { s.expire(working) })
-	log.Info("listening", "addr", listener.Addr().String(), "rules", s.rules.String())
+type identityKey struct{}
 
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-		log.Info("stopping", "why", context.Cause(ctx).Error())
-	}
-	drain, cancel := context.WithTimeout(context.Background(), requestTimeout+5*time.Second)
-	defer cancel()
-	if shutdownErr := server.Shutdown(drain); shutdownErr != nil {
-		err = errors.Join(err, fmt.Errorf("requests were still running: %w", shutdownErr), server.Close())
-	}
-	stopWorking()
-	background.Wait()
-	return errors.Join(err, s.close())
+// requireIdentity takes any Bearer token for the identity that it names. It is not authentication: do not copy it. Do copy
+// its place.
+func (s *shop) requireIdentity(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || token == "" {
+			s.fail(w, refusal{http.StatusUnauthorized, "unauthorized", "Send Authorization: Bearer, with any token."})
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, token)))
+	})
+}
+
+// identityOf returns the identity that requireIdentity has let in.
+func identityOf(ctx context.Context) string {
+	id, _ := ctx.Value(identityKey{}).(string)
+	return id
 }
