@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -72,16 +71,6 @@ func (c *callers) wait(t *testing.T, i int) error {
 	}
 }
 
-// succeed waits for all.
-func (c *callers) succeed(t *testing.T, what string) {
-	t.Helper()
-	for i := range c.done {
-		if err := c.wait(t, i); err != nil {
-			t.Errorf("%s %d: %v", what, i, err)
-		}
-	}
-}
-
 // leases are those that calls to TryAcquire have returned.
 type leases struct {
 	*callers
@@ -104,11 +93,6 @@ func tryAll(t *testing.T, locker *lock.Locker, keys []string) *leases {
 		return err
 	})
 	return l
-}
-
-// isOurs tells whether a command is not one of go-redis, which sets up a connection.
-func isOurs(cmd redis.Cmder) bool {
-	return cmd.Name() == "set" || strings.HasPrefix(cmd.Name(), "eval")
 }
 
 // Commands that come while others are in flight are sent together. Each has its own reply, or its own failure.

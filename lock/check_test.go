@@ -185,33 +185,23 @@ func TestCheckDeclaresKeys(t *testing.T) {
 	}
 }
 
-// An unreachable server is an error, but not a finding.
+// A server that does not answer, or not to this client, is an error but not a finding.
 func TestCheckOfNobody(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartMasters(t, 2)
 	paused, guarded := servers[0], servers[1]
 	paused.Pause(t)
-	const gone = "127.0.0.1:1" // and not the port of a server that was killed, which another may take
 	if err := guarded.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err(); err != nil {
 		t.Fatal(err)
 	}
-	dark := redistest.NewProxy(t, guarded.Addr())
-	dark.BlackHole()
-	password := func(o *redis.Options) { o.Password = "wrong" }
 	for name, client := range map[string]*redis.Client{
-		"paused":         paused.Client(t, patient),
-		"black hole":     dark.Client(t, patient),
-		"gone":           redistest.NewClient(t, gone),
-		"gone, one try":  redistest.NewClient(t, gone, redistest.OneTry),
-		"wrong password": guarded.Client(t, password),
-		"no password":    guarded.Client(t),
+		"paused":         paused.Client(t, honorsDeadlines),
+		"gone":           redistest.NewClient(t, "127.0.0.1:1"),
+		"wrong password": guarded.Client(t, func(o *redis.Options) { o.Password = "wrong" }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			locker := newLocker(t, client, lock.WithOpTimeout(200*time.Millisecond))
-			t.Cleanup(func() { _ = client.Close() }) // which ends what is under way; Locker.Close waits for that
-			start := time.Now()
-			err := locker.Check(t.Context())
+			err := newLocker(t, client, lock.WithOpTimeout(200*time.Millisecond)).Check(t.Context())
 			if err == nil {
 				t.Fatal("Check: nil")
 			}
@@ -219,9 +209,6 @@ func TestCheckOfNobody(t *testing.T) {
 				if errors.Is(err, finding) {
 					t.Errorf("Check: %v, want no finding", err)
 				}
-			}
-			if took := time.Since(start); took > time.Minute { // 200 ms, and a busy machine; the client waits for 5 min
-				t.Errorf("Check took %v", took)
 			}
 		})
 	}

@@ -22,7 +22,6 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 1)
 	t.Run("life", func(t *testing.T) { testClusterLife(t, c) })
-	t.Run("replicas", func(t *testing.T) { testClusterReplicas(t, c) })
 	t.Run("check", func(t *testing.T) { testClusterCheck(t, c) })
 	t.Run("operator", func(t *testing.T) { testClusterOperator(t, c) })
 	t.Run("move", func(t *testing.T) { testClusterMove(t, c) })
@@ -172,29 +171,6 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 	release(t, takes.claim.Lease)
 }
 
-// replicaOf returns the replica of a master of the start.
-func replicaOf(c *redistest.Cluster, master *redistest.Server) *redistest.Server {
-	return c.Servers()[3+slices.Index(c.Servers(), master)]
-}
-
-// fault: replica stopped, WithReplicas(1)
-func testClusterReplicas(t *testing.T, c *redistest.Cluster) {
-	for i, s := range c.Servers()[:3] {
-		locker := newLocker(t, c.Client(t), briefly)
-		key := keyOn(t, c, s, fmt.Sprint("replicated", i))
-		release(t, granted(t, locker, key, 0))
-		replicaOf(c, s).Pause(t)
-		if _, ok, err := locker.TryAcquire(t.Context(), key); ok || !errors.Is(err, lock.ErrNotReplicated) {
-			t.Errorf("TryAcquire: %v, %v, want false, ErrNotReplicated", ok, err)
-		}
-		replicaOf(c, s).Resume(t)
-		closeWithin(t, locker)
-		if _, ok := s.Raw(t, locker.StorageKey(key)); ok {
-			t.Error("a claim that was not granted is left")
-		}
-	}
-}
-
 // What is wrong with a single master is found, and its address is told.
 func testClusterCheck(t *testing.T, c *redistest.Cluster) {
 	bad := c.Servers()[1]
@@ -332,9 +308,7 @@ func testClusterMoveWakes(t *testing.T, c *redistest.Cluster) {
 	}
 	c.EndMove(t, holder.StorageKey(first), to)
 	awaitShardMark(t, to, holder.StorageKey(second))
-	if err := leases[second].Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	release(t, leases[second])
 	if heard.end(t); heard.err != nil || heard.claim.State != lock.Free {
 		t.Errorf("Wait: %v, %v, want free", heard.claim.State, heard.err)
 	}

@@ -83,59 +83,6 @@ func ExampleLease_Settle() {
 	// Output: settled: placed <nil>
 }
 
-// The bank did not answer: the transfer may have happened, so that nobody may try it again at once.
-func ExampleLease_Abandon() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "transfers", lock.WithTTL(time.Minute))
-	defer locker.Close(ctx)
-
-	transfer := func(context.Context) error { return context.DeadlineExceeded }
-	lease, err := locker.Acquire(ctx, "transfer 9")
-	if err != nil {
-		fmt.Println("failed:", err)
-		return
-	}
-	if err := transfer(lease.Context()); err != nil {
-		lease.Abandon() // where Release would let a retry in
-	}
-
-	_, ok, err := locker.TryAcquire(ctx, "transfer 9")
-	fmt.Println("free for a retry:", ok, err)
-	// Output: free for a retry: false <nil>
-}
-
-// A fixed lease that ends soon when its holder hangs: every batch that is done asks for the time of another one.
-func ExampleLease_Extend() {
-	client, stop := newClient()
-	defer stop()
-	ctx := context.Background()
-	locker := lock.New(client, "invoices", lock.WithTTL(30*time.Second), lock.WithoutRenewal())
-	defer locker.Close(ctx)
-
-	lease, err := locker.Acquire(ctx, "2026-11")
-	if err != nil {
-		fmt.Println("failed:", err)
-		return
-	}
-	defer lease.Release(ctx)
-	for batch := range 3 {
-		switch err := lease.Extend(ctx, 30*time.Second); {
-		case errors.Is(err, lock.ErrLost):
-			fmt.Println("somebody else may be at it: stop")
-			return
-		case err != nil:
-			fmt.Println("the lease ends when it did before:", err)
-		}
-		fmt.Println("batch", batch)
-	}
-	// Output:
-	// batch 0
-	// batch 1
-	// batch 2
-}
-
 // At most once an hour, however many processes have the same timer: the lease is left to run out.
 func ExampleWithoutRenewal() {
 	client, stop := newClient()

@@ -36,9 +36,7 @@ func TestContextIsCancelledAtAnyTime(t *testing.T) {
 				if err := lease.Context().Err(); err != nil {
 					t.Errorf("the caller's context ends the lease: %v", err)
 				}
-				if err := lease.Release(ctx); err != nil {
-					t.Errorf("Release: %v", err)
-				}
+				release(t, lease)
 			case !errors.Is(err, context.DeadlineExceeded):
 				t.Errorf("TryAcquire: %v, %v, want true or DeadlineExceeded", ok, err)
 			}
@@ -63,9 +61,7 @@ func TestReleaseRacingRenewalOnARealServer(t *testing.T) {
 			for range redistest.Rounds(2, 5) {
 				lease := acquire(t, locker, fmt.Sprint(n))
 				time.Sleep(ttl/3 - 5*time.Millisecond + time.Duration(rng.Int64N(int64(10*time.Millisecond))))
-				if err := lease.Release(t.Context()); err != nil {
-					t.Errorf("Release: %v", err)
-				}
+				release(t, lease)
 			}
 		})
 	}

@@ -118,9 +118,7 @@ func TestBlackHoleNeverOverlaps(t *testing.T) {
 			if !registers[i].write(lease.Fence(), 1) || registers[i].write(leases[i].Fence(), 2) {
 				t.Error("the second holder's write is refused, or the first one's is not")
 			}
-			if err := lease.Release(t.Context()); err != nil {
-				t.Error(err)
-			}
+			release(t, lease)
 		})
 	}
 	rivals.Wait()

@@ -20,9 +20,7 @@ func TestRoundTrips(t *testing.T) {
 	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
 		for range 2 { // the first time connects
 			p.Reset()
-			if err := acquire(t, locker, "k").Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			release(t, acquire(t, locker, "k"))
 		}
 		if got := p.RoundTrips(); got != 2 {
 			t.Errorf("acquire and release took %d round trips (%q), want 2", got, p.Commands())

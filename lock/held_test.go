@@ -115,9 +115,7 @@ func TestContextEndsBeforeCloseReleases(t *testing.T) {
 		if waits.end(t); waits.err != nil {
 			t.Fatal(waits.err)
 		}
-		if err := waits.claim.Lease.Release(t.Context()); err != nil {
-			t.Error(err)
-		}
+		release(t, waits.claim.Lease)
 	})
 }
 

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"regexp"
@@ -268,12 +269,6 @@ func eachLocker(t *testing.T, test func(t *testing.T, b redistest.Backend, locke
 // around reports whether got is want or a little less, because time passes on a real server.
 func around(got, want time.Duration) bool { return got <= want && got > want-30*time.Second }
 
-func recovered(f func()) (panicked string) {
-	defer func() { panicked = fmt.Sprint(recover()) }()
-	f()
-	return ""
-}
-
 // lockToken is a token that no claim has.
 const lockToken = "01234567-89ab-4def-8123-456789abcdef"
 
@@ -310,16 +305,12 @@ func load(t *testing.T, locker *lock.Locker) {
 	if err := lease.Extend(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release(t, lease)
 	lease = claimUnder(t, locker, "load", time.Minute)
 	if _, ok, err := locker.TryAcquire(t.Context(), "load"); ok || err != nil { // by SET, and then by a script
 		t.Fatal(ok, err)
 	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release(t, lease)
 	settled := acquire(t, locker, "load")
 	if err := settled.Settle(t.Context(), nil, time.Minute); err != nil {
 		t.Fatal(err)
@@ -459,3 +450,16 @@ func fill(t *testing.T, client *redis.Client) {
 		t.Fatal(err)
 	}
 }
+
+// settleInVain settles while the server cannot store anything, or is silent.
+func settleInVain(t *testing.T, lease *lock.Lease, value []byte, keep time.Duration) {
+	t.Helper()
+	if err := lease.Settle(t.Context(), value, keep); !errors.Is(err, lock.ErrPending) {
+		t.Fatalf("Settle: %v, want ErrPending", err)
+	}
+}
+
+// In a synctest bubble time stands still while a goroutine runs, and jumps to the next timer when all are blocked: the
+// instants below are exact.
+
+const ttl = 9 * time.Second

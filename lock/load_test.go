@@ -3,6 +3,7 @@ package lock_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,8 +19,8 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// slowServer answers the commands of all clients one after the other, on the clock of a testing/synctest bubble. Its
-// answers are fixed, as those of canned are.
+// slowServer answers the commands of all clients one after the other, on the clock of a testing/synctest bubble. Every
+// key holds the same value.
 type slowServer struct {
 	each  time.Duration // that a command takes
 	away  time.Duration // that an answer is under way
@@ -46,7 +47,6 @@ func (s *slowServer) connect(t *testing.T, heedsContexts bool) *redistest.Direct
 		ContextTimeoutEnabled: heedsContexts,
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn := &slowConn{server: s, answers: make(chan []byte, 1), closed: make(chan struct{})}
-			conn.holds = settledText
 			return conn, nil
 		},
 	})
@@ -68,20 +68,25 @@ func (s *slowServer) serve(over <-chan struct{}) {
 
 // slowConn is a connection to it.
 type slowConn struct {
-	canned
+	net.Conn // nil
 	server   *slowServer
 	answers  chan []byte
+	unread   bytes.Buffer
 	deadline time.Time // of a read
 	close    sync.Once
 	closed   chan struct{}
 }
 
 func (c *slowConn) Write(p []byte) (int, error) {
-	if _, err := c.canned.Write(p); err != nil {
-		return 0, err
+	r := slowRequest{conn: c}
+	for _, m := range commandName.FindAllSubmatch(p, -1) {
+		if string(m[1]) == "set" {
+			r.commands++
+			r.answers = fmt.Appendf(r.answers, "$%d\r\n%s\r\n", len(settledText), settledText)
+		} else { // a release
+			r.answers = append(r.answers, "$-1\r\n"...)
+		}
 	}
-	r := slowRequest{bytes.Count(p, []byte("\nset\r\n")), bytes.Clone(c.unread.Bytes()), c}
-	c.unread.Reset()
 	select {
 	case c.server.requests <- r:
 		return len(p), nil
@@ -103,10 +108,13 @@ func (c *slowConn) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
-	return c.canned.Read(p)
+	return c.unread.Read(p)
 }
 
 func (c *slowConn) SetReadDeadline(t time.Time) error { c.deadline = t; return nil }
+func (c *slowConn) SetDeadline(t time.Time) error     { return c.SetReadDeadline(t) }
+func (*slowConn) SetWriteDeadline(time.Time) error    { return nil }
+func (*slowConn) RemoteAddr() net.Addr                { return &net.TCPAddr{} }
 
 func (c *slowConn) Close() error {
 	c.close.Do(func() { close(c.closed) })

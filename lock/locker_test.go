@@ -60,17 +60,6 @@ func TestWrongConfigurationPanics(t *testing.T) {
 	}
 }
 
-func TestStorageKey(t *testing.T) {
-	t.Parallel()
-	locker := newLocker(t, redistest.Mini(t).Client(t))
-
-	// SHA-256("abc") begins with ba78: 1011 1010 0111 10 are its first 14 bits.
-	want := "test:{2e9e}ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-	if got := locker.StorageKey("abc"); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
 func TestNothingRawIsStored(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
@@ -105,9 +94,7 @@ func TestLeaseContext(t *testing.T) {
 	if err := lease.Context().Err(); err != nil {
 		t.Errorf("a limit on waiting ended the lease: %v", err)
 	}
-	if err := lease.Release(ctx); err != nil {
-		t.Errorf("Release on a cancelled context: %v", err)
-	}
+	release(t, lease)
 	if got := context.Cause(lease.Context()); got != context.Canceled {
 		t.Errorf("cause after Release: %v, want %v", got, context.Canceled)
 	}

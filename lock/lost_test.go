@@ -171,29 +171,3 @@ func TestKeyIsTakenBehindALostReply(t *testing.T) {
 		release(t, next)
 	})
 }
-
-// An operator's removal that was carried out, and whose reply was lost, before another took the key: ErrChanged would say
-// that nothing was changed.
-func TestKeyIsTakenBehindALostForget(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		holder, operator := newLocker(t, b.Client(t), lock.WithoutRenewal()), newLocker(t, p.Client(t))
-		load(t, holder)
-		leave(t, holder, b, "k", lock.Abandoned)
-		info := inspect(t, operator, "k", lock.Abandoned)
-		lost, again := p.DropReply(redistest.Nth(1, isWrite)), p.HoldRequest(redistest.Nth(2, isWrite))
-		forgotten := make(chan error, 1)
-		go func() { forgotten <- operator.Forget(context.Background(), info.Key, info.Token) }()
-		lost.Wait(t)
-		again.Wait(t)
-		next := acquire(t, holder, "k")
-		again.Lift()
-		if err := <-forgotten; err == nil || errors.Is(err, lock.ErrChanged) {
-			t.Errorf("%v, want an error which says that it may have been done", err)
-		}
-		if got := inspect(t, holder, "k", lock.Held); got.Token != next.Token() {
-			t.Errorf("the key has the claim %s, want that of the next caller", got.Token)
-		}
-	})
-}

@@ -10,7 +10,6 @@ func TestMain(m *testing.M) {
 	redistest.Main(m,
 		redistest.Program{Name: "adder", Run: adder},
 		redistest.Program{Name: "holder", Run: holder},
-		redistest.Program{Name: "taker", Run: taker},
 		redistest.Program{Name: "claimer", Run: claimer},
 	)
 }

@@ -69,19 +69,6 @@ func TestNoneNamesKeysAndDrains(t *testing.T) {
 	}
 }
 
-func TestNoneWrongConfigurationPanics(t *testing.T) {
-	t.Parallel()
-	for what, call := range map[string]func(){
-		"lock.New: client is nil":   func() { lock.New(nil, "test") },
-		"lock.None: namespace must": func() { lock.None("") },
-		"lock.None: namespace":      func() { lock.None("a{b}") },
-	} {
-		if got := recovered(call); len(got) < len(what) || got[:len(what)] != what {
-			t.Errorf("panic %q, want one that begins with %q", got, what)
-		}
-	}
-}
-
 func ExampleNone() {
 	locker := lock.None("payments")
 	defer locker.Close(context.Background())

@@ -1,18 +1,13 @@
 package lock_test
 
 import (
-	"bufio"
-	"context"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -178,115 +173,4 @@ func TestResumeOfAPendingValue(t *testing.T) {
 			t.Errorf("%v %q, %v", met.State, met.Value, err)
 		}
 	})
-}
-
-// A process acquires a lock, sends the token to another, and is killed, or is stopped for longer than the lease. The key
-// is never free in between.
-//
-// fault: process killed between the token's sending and Resume
-// fault: client SIGSTOP longer than the TTL, its lease resumed, then SIGCONT
-func TestLeaseIsHandedOver(t *testing.T) {
-	t.Parallel()
-	const ttl = 3 * time.Second
-	for name, test := range map[string]struct {
-		stop, after func(*testing.T, *redistest.Process)
-	}{
-		"killed": {
-			func(t *testing.T, p *redistest.Process) { p.Kill(t) },
-			func(*testing.T, *redistest.Process) {},
-		},
-		"stopped": {
-			func(t *testing.T, p *redistest.Process) { p.Pause(t) },
-			func(t *testing.T, p *redistest.Process) {
-				p.Send(t, "look")
-				p.Send(t, "settle the old one's")
-				p.Resume(t)
-				if got := p.Line(t) + " " + p.Line(t); got != "lost lost" {
-					t.Errorf("the old holder, on waking: %s", got)
-				}
-				if err := p.Wait(t); err != nil {
-					t.Error(err)
-				}
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := redistest.Start(t)
-			rival := newLocker(t, server.Client(t), lock.WithFencing())
-			load(t, newLocker(t, server.Client(t)))
-			giver := redistest.Run(t, "holder", server.Addr(), ttl.String())
-			var fence, next int64
-			if _, err := fmt.Sscan(giver.Line(t), &fence); err != nil {
-				t.Fatal(err)
-			}
-			token := inspect(t, rival, "k", lock.Held).Token
-			taker := redistest.Run(t, "taker", server.Addr(), ttl.String())
-			if taker.Line(t) != "ready" {
-				t.Fatal("the taker is not ready")
-			}
-			waits := acquireFor(t.Context(), rival, "k")
-			test.stop(t, giver)
-			taker.Send(t, token)
-			if _, err := fmt.Sscan(taker.Line(t), &next); err != nil || next <= fence {
-				t.Fatalf("fence %d after %d, %v", next, fence, err)
-			}
-			select { // longer than the old lease would have lasted
-			case <-waits.done:
-				t.Fatalf("a rival has got the key: %v", waits.err)
-			case <-time.After(2 * ttl):
-			}
-			test.after(t, giver)
-			taker.Send(t, token)
-			if got := taker.Line(t); got != "lost" {
-				t.Errorf("a second Resume: %s", got)
-			}
-			taker.Send(t, "release")
-			if got := taker.Line(t); got != "released" {
-				t.Error(got)
-			}
-			if waits.end(t); waits.err != nil || waits.claim.Lease.Fence() <= next {
-				t.Errorf("the rival: %v", waits.err)
-			}
-			if err := errors.Join(waits.claim.Lease.Release(t.Context()), taker.Wait(t)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// taker is a client process that resumes the lease on k of each token that it is sent, says the fence, and releases it.
-func taker(args []string, in io.Reader, out io.Writer) error {
-	ttl, err := time.ParseDuration(args[1])
-	if err != nil {
-		return err
-	}
-	client := redis.NewClient(&redis.Options{Addr: args[0]})
-	defer client.Close()
-	locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithOpTimeout(20*time.Second), lock.WithFencing())
-	ctx := context.Background()
-	if err := locker.Check(ctx); err != nil && !errors.Is(err, lock.ErrEviction) {
-		return err
-	}
-	fmt.Fprintln(out, "ready")
-	var lease *lock.Lease
-	for told := bufio.NewScanner(in); told.Scan(); {
-		if told.Text() == "release" {
-			if err := lease.Release(ctx); err != nil {
-				return err
-			}
-			fmt.Fprintln(out, "released")
-			continue
-		}
-		resumed, err := locker.Resume(ctx, "k", told.Text())
-		if err != nil {
-			fmt.Fprintln(out, outcome(err))
-			continue
-		}
-		lease = resumed
-		fmt.Fprintln(out, lease.Fence())
-	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	return locker.Close(ctx)
 }

@@ -47,6 +47,13 @@ func TestReadsWhatTheFirstReleaseWrote(t *testing.T) {
 				if !got.ClaimedAt.Equal(want.ClaimedAt) || !got.SettledAt.Equal(want.SettledAt) {
 					t.Errorf("claimed %v, settled %v, want %v, %v", got.ClaimedAt, got.SettledAt, want.ClaimedAt, want.SettledAt)
 				}
+				if info := inspect(t, locker, "k", want.State); info.Size != len(stored) {
+					t.Errorf("Inspect: %+v", info)
+				}
+				if err := forget(t.Context(), locker, "k"); err != nil {
+					t.Errorf("Forget: %v", err)
+				}
+				inspect(t, locker, "k", lock.Free)
 			})
 		})
 	}

@@ -75,9 +75,7 @@ func TestNothingIsPublishedWhereNobodyWaits(t *testing.T) {
 		if _, err := all.Receive(t.Context()); err != nil { // the subscription
 			t.Fatal(err)
 		}
-		if err := acquire(t, locker, "released").Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		release(t, acquire(t, locker, "released"))
 		if err := acquire(t, locker, "settled").Settle(t.Context(), nil, time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -99,9 +97,7 @@ func TestMissedMessage(t *testing.T) {
 		deaf := p.SwallowReply(redistest.Named("SUBSCRIBE"))
 		waits := waitFor(t.Context(), locker, "k")
 		deaf.Wait(t)
-		if err := lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		release(t, lease)
 		if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
 			t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
 		}
@@ -139,9 +135,7 @@ func TestWaitOnAFullServer(t *testing.T) {
 	fill(t, client)
 	waits := waitFor(t.Context(), locker, "k")
 	eventually(t, "the first poll", func() bool { return locker.Stats().Subscriptions == 1 }) // Redis 8.6 refuses it
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
-	}
+	release(t, lease)
 	if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
 		t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
 	}
@@ -173,49 +167,26 @@ func TestSubscriptionIsForbidden(t *testing.T) {
 // A subscription that the server refuses for a time is made when the server allows it. The waiter does not poll: only
 // the message can wake it.
 //
-// fault: SUBSCRIBE refused for a time (ACL being changed, Redis 8.6 full)
+// fault: SUBSCRIBE is refused once
 func TestSubscriptionIsRefusedForATime(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		since         string
-		refuse, allow func(t *testing.T, srv *redistest.Server)
-	}{
-		"by an ACL": {
-			since:  "6.2",
-			refuse: func(t *testing.T, srv *redistest.Server) { permit(t, srv, "resetchannels") },
-			allow:  func(t *testing.T, srv *redistest.Server) { permit(t, srv, "allchannels") },
-		},
-		"by a full server": {
-			since:  "8.6",
-			refuse: func(t *testing.T, srv *redistest.Server) { fill(t, srv.Client(t)) },
-			allow: func(t *testing.T, srv *redistest.Server) {
-				if err := srv.Client(t).ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
-					t.Error(err)
-				}
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Start(t)
-			srv.Since(t, test.since, "a SUBSCRIBE that is refused")
-			p := redistest.NewProxy(t, srv.Addr())
-			holder, locker := newLocker(t, srv.Client(t)), newLocker(t, p.Client(t), byMessage)
-			lease := acquire(t, holder, "k")
-			refused := p.HoldReply(redistest.Named("SUBSCRIBE"))
-			test.refuse(t, srv)
-			waits := waitFor(t.Context(), locker, "k")
-			refused.Wait(t)
-			test.allow(t, srv)
-			refused.Lift()
-			awaitSubscribers(t, srv, locker.StorageKey("k"), 1)
-			release(t, lease)
-			if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
-				t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
-			}
-			closeWithin(t, locker)
-		})
+	srv := redistest.Start(t)
+	srv.Since(t, "6.2", "a SUBSCRIBE that is refused")
+	p := redistest.NewProxy(t, srv.Addr())
+	holder, locker := newLocker(t, srv.Client(t)), newLocker(t, p.Client(t), byMessage)
+	lease := acquire(t, holder, "k")
+	refused := p.HoldReply(redistest.Named("SUBSCRIBE"))
+	permit(t, srv, "resetchannels")
+	waits := waitFor(t.Context(), locker, "k")
+	refused.Wait(t)
+	permit(t, srv, "allchannels")
+	refused.Lift()
+	awaitSubscribers(t, srv, locker.StorageKey("k"), 1)
+	release(t, lease)
+	if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
+		t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
 	}
+	closeWithin(t, locker)
 }
 
 // A client with a pool of one connection has another one for pub/sub, which is not part of the pool.

@@ -66,9 +66,7 @@ func (j *joining) look(t *testing.T, lease *lock.Lease) {
 	synctest.Wait()
 	j.gate.close()
 	before := j.b.commands("EVALSHA")
-	if err := lease.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release(t, lease)
 	synctest.Wait()
 	if got := j.b.commands("EVALSHA") - before; got != 2 {
 		t.Fatalf("%d scripts have run, want the release and the look", got)
@@ -370,9 +368,6 @@ func TestErrHeldIsKnown(t *testing.T) {
 				b.silent.Store(true)
 			}, true,
 		},
-		"it was abandoned": {
-			func(t *testing.T, b *bubble, _ *lock.Locker) { abandonHeld(t, b) }, true,
-		},
 		"another has seen it abandoned": {
 			func(t *testing.T, b *bubble, locker *lock.Locker) {
 				abandonHeld(t, b)
@@ -455,65 +450,6 @@ func TestCloseWhileTheKeyIsTaken(t *testing.T) {
 		if keys := j.b.server.Keys(); len(keys) > 0 {
 			t.Errorf("left: %q", keys)
 		}
-	})
-}
-
-// Close during the first poll: a waiter that joined meanwhile gets ErrClosed too.
-func TestCloseWhileTheFirstOneLooks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		j := newJoining(t)
-		acquire(t, j.holder, "k")
-		j.gate.close()
-		first := acquireFor(t.Context(), j.locker, "k")
-		synctest.Wait()
-		second := acquireFor(t.Context(), j.locker, "k")
-		synctest.Wait()
-		closed := make(chan error, 1)
-		go func() { closed <- j.locker.Close(context.Background()) }()
-		synctest.Wait()
-		j.gate.open()
-		for _, w := range []*waiting{first, second} {
-			if w.now(t); !errors.Is(w.err, lock.ErrClosed) {
-				t.Errorf("%v, want ErrClosed", w.err)
-			}
-		}
-		if err := <-closed; err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-}
-
-// Close and the end of the claim at the same instant: each waiter gets a lease or ErrClosed.
-func TestCloseRacesAGrant(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		holder, granted := b.locker(t), 0
-		for range 100 {
-			locker := b.locker(t, byMessage)
-			lease := acquire(t, holder, "k")
-			w := acquireFor(t.Context(), locker, "k")
-			synctest.Wait()
-			closed := make(chan error, 1)
-			go func() { closed <- locker.Close(context.Background()) }()
-			release(t, lease)
-			if err := <-closed; err != nil {
-				t.Fatal(err)
-			}
-			switch <-w.done; {
-			case w.err == nil:
-				granted++
-				release(t, w.claim.Lease)
-			case !errors.Is(w.err, lock.ErrClosed):
-				t.Errorf("%v, want ErrClosed", w.err)
-			}
-			synctest.Wait()
-			if keys := b.server.Keys(); len(keys) > 0 {
-				t.Fatalf("left: %q; Acquire: %v", keys, w.err)
-			}
-		}
-		t.Logf("%d of 100 were granted", granted)
 	})
 }
 
@@ -682,9 +618,7 @@ func TestSilentSubscription(t *testing.T) {
 		b.mute() // those connections that have subscribed by now
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if err := lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		release(t, lease)
 		released := time.Now()
 		if waits.end(t); waits.err != nil || !time.Now().Equal(released) {
 			t.Errorf("woken %v after the release: %v", time.Since(released), waits.err)

@@ -434,54 +434,6 @@ func TestQuorumReplyIsLost(t *testing.T) {
 	}
 }
 
-// A node that is away at the time of Release gets the release when it is back, until the end of the lease as it was
-// extended.
-//
-// fault: 1 of 5 stopped
-func TestQuorumReleaseOfAnExtendedLeaseIsTriedAgain(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newQuorumBubble(t)
-		lease := acquireQuorum(t, b.quorum(t), "k")
-		synctest.Wait() // until all nodes have it
-		if err := lease.Extend(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		b.silence(3, 4)
-		release(t, lease)
-		time.Sleep(5 * ttl)
-		synctest.Wait()
-		if got := b.holding(); got != 2 {
-			t.Fatalf("%d nodes have the claim, want the two that are away", got)
-		}
-		b.silence()
-		time.Sleep(2 * time.Second) // the next try
-		synctest.Wait()
-		if got := b.holding(); got != 0 {
-			t.Errorf("%d nodes have the claim", got)
-		}
-	})
-}
-
-// fault: Release racing a renewal, many times
-func TestQuorumReleaseRacingRenewal(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newQuorumBubble(t)
-		q := b.quorum(t)
-		for range 200 {
-			lease := acquireQuorum(t, q, "k")
-			time.Sleep(ttl / 3) // the instant at which the renewal starts
-			release(t, lease)
-			synctest.Wait()
-			if got := b.holding(); got != 0 {
-				t.Fatalf("%d nodes have a claim", got)
-			}
-		}
-	})
-}
-
 func upTo(random *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(d)))
 }
