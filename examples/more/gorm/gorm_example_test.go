@@ -1,7 +1,8 @@
+// Package gorm has an example of sqljournal with gorm. It is here so that no ORM reaches the go.sum of those who use
+// sqljournal.
 package gorm_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -29,12 +30,14 @@ type Payment struct {
 
 // A transaction of gorm. Its Statement.ConnPool is the *sql.Tx below it, and complete is called last.
 func Example_gorm() {
-	db, closeDB := openDatabase()
-	defer closeDB()
-	pool, err := db.DB()
-	if err != nil {
-		panic(err)
-	}
+	dir := must(os.MkdirTemp("", "gorm"))
+	defer os.RemoveAll(dir)
+	db := must(gorm.Open(sqlite.Open("file:"+filepath.Join(dir, "payments.db")+
+		"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"), &gorm.Config{Logger: logger.Discard}))
+	must(0, db.Exec(sqljournal.Schema(sqljournal.DialectSQLite)).Error)
+	must(0, db.AutoMigrate(&Payment{}))
+	pool := must(db.DB())
+	defer pool.Close()
 	journal := sqljournal.Transactional(pool, "payments-api", sqljournal.SQLite())
 
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,19 +59,16 @@ func Example_gorm() {
 		}
 	})
 
-	locker, server, stop := startLocker()
-	defer stop()
+	server := must(miniredis.Run())
+	defer server.Close()
+	locker := lock.New(redis.NewClient(&redis.Options{Addr: server.Addr()}), "payments-api")
 	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithJournal(journal))
-	handler := once(pay)
-
-	post(handler)
+	post(once(pay))
 	server.FlushAll() // Redis forgets everything
-	post(handler)     // the second click
+	post(once(pay))   // the second click
 
 	var payments int64
-	if err := db.Model(&Payment{}).Count(&payments).Error; err != nil {
-		panic(err)
-	}
+	must(0, db.Model(&Payment{}).Count(&payments).Error)
 	fmt.Println("payments:", payments)
 	// Output:
 	// 201 {"id":1,"amount":1250}
@@ -76,45 +76,11 @@ func Example_gorm() {
 	// payments: 1
 }
 
-// openDatabase opens a new database with the journal's table and one for payments.
-func openDatabase() (db *gorm.DB, remove func()) {
-	dir, err := os.MkdirTemp("", "gorm")
+func must[V any](v V, err error) V {
 	if err != nil {
 		panic(err)
 	}
-	source := "file:" + filepath.Join(dir, "payments.db") +
-		"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"
-	db, err = gorm.Open(sqlite.Open(source), &gorm.Config{Logger: logger.Discard})
-	if err != nil {
-		panic(err)
-	}
-	if err := db.Exec(sqljournal.Schema(sqljournal.DialectSQLite)).Error; err != nil {
-		panic(err)
-	}
-	if err := db.AutoMigrate(&Payment{}); err != nil {
-		panic(err)
-	}
-	return db, func() {
-		if pool, err := db.DB(); err == nil {
-			_ = pool.Close()
-		}
-		_ = os.RemoveAll(dir)
-	}
-}
-
-// startLocker stands for a lock.New at your program's start.
-func startLocker() (locker *lock.Locker, server *miniredis.Miniredis, stop func()) {
-	server = miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		panic(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker = lock.New(client, "payments-api")
-	return locker, server, func() {
-		_ = locker.Close(context.Background())
-		_ = client.Close()
-		server.Close()
-	}
+	return v
 }
 
 // post sends a payment of the user ann, and prints the answer.

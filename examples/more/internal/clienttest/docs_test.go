@@ -1,14 +1,12 @@
-package clienttest_test
+package clienttest
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -80,13 +78,11 @@ func main() {
 func TestGoRecipe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "pay")
-	program := fmt.Sprintf(goProgram, recipe(t, "go"))
-	build := exec.Command("go", "build", "-o", binary, write(t, dir, "main.go", program))
-	if out, err := build.CombinedOutput(); err != nil {
+	program := write(t, dir, "main.go", fmt.Sprintf(goProgram, recipe(t, "go")))
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "pay"), program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	checkRecipe(t, binary)
+	checkRecipe(t, filepath.Join(dir, "pay"))
 }
 
 // fetchProgram posts a file with the recipe, which is in pay.mjs.
@@ -101,33 +97,29 @@ console.log(response.status, await response.text())
 
 func TestFetchRecipe(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("node"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("needs node")
-	}
+	mustHave(t, "node --version", "v")
 	dir := t.TempDir()
 	write(t, dir, "pay.mjs", recipe(t, "js"))
 	checkRecipe(t, write(t, dir, "main.mjs", fetchProgram))
 }
 
-var curlVersion = regexp.MustCompile(`^curl (\d+)\.(\d+)`)
-
 func TestCurlRecipe(t *testing.T) {
 	t.Parallel()
-	out, err := exec.Command("curl", "--version").Output()
-	var major, minor int
-	if m := curlVersion.FindSubmatch(out); m != nil {
-		_, _ = fmt.Sscan(string(m[1])+" "+string(m[2]), &major, &minor)
-	}
-	if err != nil || major < 7 || major == 7 && minor < 84 {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("curl 7.84 or newer is missing: %v, %q", err, out)
-		}
-		t.Skip("needs curl 7.84 or newer")
-	}
+	mustHave(t, "curl --help all", "--json") // with 7.82; %header{} needs 7.84
 	checkRecipe(t, write(t, t.TempDir(), "pay", recipe(t, "bash")))
+}
+
+// mustHave skips the test if the output of a command lacks a text, and fails it in CI.
+func mustHave(t *testing.T, command, text string) {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", command).Output()
+	switch {
+	case strings.Contains(string(out), text):
+	case os.Getenv("CI") == "true":
+		t.Fatalf("%s: %v", command, err)
+	default:
+		t.Skip("left out: needs " + command)
+	}
 }
 
 // checkRecipe runs program, which posts a file under a key, against a server whose responses are lost: whole, in the header
@@ -136,33 +128,20 @@ func checkRecipe(t *testing.T, program string) {
 	t.Helper()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		t.Parallel()
-		var l ledger
-		server := guarded(t, newLocker(t, b), l.handle)
-		losses := []loss{whole, inTheBody, inTheHead}
-		_, url := newLossyProxy(t, server.Listener.Addr().String(), func(n int) loss {
-			if n <= len(losses) {
-				return losses[n-1]
-			}
-			return none
-		})
-		file, key := write(t, t.TempDir(), "order", "book"), onceclient.NewKey()
-		for range 2 {
-			var out, complaints bytes.Buffer
-			cmd := exec.Command(program, url+"/orders", file, key)
-			cmd.Stdout, cmd.Stderr = &out, &complaints
-			err := cmd.Run()
-			if text := out.String(); err != nil || !strings.HasPrefix(text, "201 ") || !strings.Contains(text, "book is number 1") {
-				t.Errorf("got %q, %v, %s", text, err, complaints.String())
+		s := newSite(t, b)
+		s.lose = func(n int) loss { return append([]loss{whole, inTheBody, inTheHead}, make([]loss, n)...)[n-1] }
+		dir, key := t.TempDir(), onceclient.NewKey()
+		for _, c := range []struct{ order, status, text string }{
+			{"book", "201 ", "book is number 1"},
+			{"book", "201 ", "book is number 1"},
+			{"two books", "422 ", onceclient.KeyReused}, // the key stands for one intent
+		} {
+			out, err := exec.Command(program, s.URL, write(t, dir, "order", c.order), key).Output()
+			if got := string(out); !strings.HasPrefix(got, c.status) || !strings.Contains(got, c.text) {
+				t.Errorf("got %q, %v; want %s%s", got, err, c.status, c.text)
 			}
 		}
-		checkLedger(t, &l, 1)
-
-		// The key stands for one intent: another body is refused, and not repeated.
-		write(t, filepath.Dir(file), "order", "two books")
-		if out, _ := exec.Command(program, url+"/orders", file, key).Output(); !strings.HasPrefix(string(out), "422 ") || !strings.Contains(string(out), onceclient.KeyReused) {
-			t.Errorf("another body under the key: got %q", out)
-		}
-		checkLedger(t, &l, 1)
+		s.wantOrders(t, 1)
 	})
 
 	t.Run("answers", func(t *testing.T) {
