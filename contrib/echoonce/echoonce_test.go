@@ -2,13 +2,17 @@ package echoonce_test
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/labstack/echo/v4"
 	"go.uber.org/goleak"
 
+	"github.com/onceguard/onceguard/contrib/echoonce"
 	test "github.com/onceguard/onceguard/contrib/internal/adaptertest"
+	"github.com/onceguard/onceguard/keyfunc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,7 +21,7 @@ func TestAdapter(t *testing.T) { framework.EchoTests(t) }
 
 // ways are those to answer that only echo v4 has.
 func ways() map[string]test.Handler {
-	own := test.AfterEarlyHints()
+	own := map[string]test.Handler{}
 	for name, h := range map[string]echo.HandlerFunc{
 		"Blob": func(c echo.Context) error {
 			return c.Blob(http.StatusOK, "application/pdf", []byte("%PDF"))
@@ -47,4 +51,18 @@ func ways() map[string]test.Handler {
 		own[name] = generic(h)
 	}
 	return own
+}
+
+// Elsewhere there is no user.
+func TestUser(t *testing.T) {
+	user := echoonce.User(func(echo.Context) string { return "ann" })
+	if _, err := user(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
+		t.Errorf("error %v, want ErrNoUser", err)
+	}
+	defer func() {
+		if got := recover(); got != "echoonce.User: fn is nil" {
+			t.Errorf("panic %v", got)
+		}
+	}()
+	echoonce.User(nil)
 }

@@ -16,16 +16,9 @@ import (
 )
 
 var framework = test.Framework{
-	Package: "echoonce",
-	New:     newRouter,
+	New: newRouter,
 	Idempotency: func(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) test.Middleware {
 		return around(echoonce.Idempotency(l, key, opts...))
-	},
-	User: func(fn func(test.Context) string) keyfunc.Func {
-		if fn == nil {
-			return echoonce.User(nil)
-		}
-		return echoonce.User(func(c echo.Context) string { return fn(testContext{c}) })
 	},
 	Recover:    around(echomiddleware.Recover()),
 	Limit:      around(echomiddleware.BodyLimit("4B")),

@@ -15,16 +15,9 @@ import (
 )
 
 var framework = test.Framework{
-	Package: "ginonce",
-	New:     newRouter,
+	New: newRouter,
 	Idempotency: func(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) test.Middleware {
 		return around(ginonce.Idempotency(l, key, opts...))
-	},
-	User: func(fn func(test.Context) string) keyfunc.Func {
-		if fn == nil {
-			return ginonce.User(nil)
-		}
-		return ginonce.User(func(c *gin.Context) string { return fn(testContext{c}) })
 	},
 	Recover: around(gin.RecoveryWithWriter(nil)),
 	Limit: around(func(c *gin.Context) {

@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"go.uber.org/goleak"
 
+	"github.com/onceguard/onceguard/contrib/ginonce"
 	test "github.com/onceguard/onceguard/contrib/internal/adaptertest"
+	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -30,7 +33,7 @@ func of(h gin.HandlerFunc) test.Handler {
 
 // ways are those to answer that only gin has.
 func ways() map[string]test.Handler {
-	own := test.AfterEarlyHints()
+	own := map[string]test.Handler{}
 	for name, h := range map[string]gin.HandlerFunc{
 		"Data":           func(c *gin.Context) { c.Data(http.StatusOK, "application/pdf", []byte("%PDF")) },
 		"DataFromReader": func(c *gin.Context) { c.DataFromReader(200, 4, "text/x", bytes.NewBufferString("paid"), nil) },
@@ -135,61 +138,57 @@ var unzips = around(func(c *gin.Context) {
 })
 
 // afterwards is a middleware that answers last.
-func afterwards(answer gin.HandlerFunc) []test.Middleware {
-	return []test.Middleware{around(func(c *gin.Context) {
+func afterwards(answer gin.HandlerFunc) test.Middleware {
+	return around(func(c *gin.Context) {
 		c.Next()
 		answer(c)
-	})}
+	})
 }
-
-var shadow = []middleware.Option{middleware.WithShadow()}
 
 var rows = map[string]test.Row{
 	// An outer middleware that renders keeps the status that the handler has set, as without this package.
 	"a status and an error, rendered outside": {
-		Outside: afterwards(func(c *gin.Context) { c.JSON(-1, "rendered") }),
 		Handler: func(c test.Context) error { _ = c.NoContent(http.StatusConflict); return io.EOF },
+		Around:  []any{afterwards(func(c *gin.Context) { c.JSON(-1, "rendered") })},
 		Want: []test.Want{{
 			Status: http.StatusConflict, Body: `"rendered"`, Outcome: middleware.Unknown, LeftOpen: "once, render",
 		}},
 	},
 	// fault: the body is too long for an outer middleware that answers itself -> one answer, not another after it
 	"body limit that answers": {
-		Outside: []test.Middleware{around(func(c *gin.Context) { c.Request.Body = limited{c.Request.Body, c} })},
 		Handler: test.Pay,
+		Around:  []any{around(func(c *gin.Context) { c.Request.Body = limited{c.Request.Body, c} })},
 		Want: []test.Want{{
 			Status: http.StatusRequestEntityTooLarge, Body: "request too large", Outcome: middleware.TooLarge, Send: "too long",
 		}},
 	},
 	// In shadow an outer middleware may answer in place of a handler that has only set a status, as without this one.
 	"a status in shadow": {
-		Options: shadow,
-		Outside: afterwards(func(c *gin.Context) {
+		Handler: func(c test.Context) error { return c.NoContent(http.StatusAccepted) },
+		Around: []any{middleware.WithShadow(), afterwards(func(c *gin.Context) {
 			if !c.Writer.Written() {
 				c.String(http.StatusTeapot, "in place of %d", c.Writer.Status())
 			}
-		}),
-		Handler: func(c test.Context) error { return c.NoContent(http.StatusAccepted) },
-		Want:    test.Stored(http.StatusTeapot, "in place of 202"),
+		})},
+		Want: test.Stored(http.StatusTeapot, "in place of 202"),
 	},
 	"early hints below a writer without Unwrap": {
-		Outside: []test.Middleware{unzips},
 		Handler: func(c test.Context) error {
 			_ = test.EarlyHints(c)
 			return test.Pay(c)
 		},
-		Want: test.Stored(http.StatusOK, "paid"),
+		Around: []any{unzips},
+		Want:   test.Stored(http.StatusOK, "paid"),
 	},
 	// A middleware outside may decide on its header when the body begins.
 	"a header of an outer middleware": {
-		Outside: []test.Middleware{unzips},
 		Handler: test.Pay,
+		Around:  []any{unzips},
 		Want:    test.Stored(http.StatusCreated, "paid"),
 	},
 	"a header of an outer middleware, in shadow": {
-		Options: shadow,
-		Outside: []test.Middleware{unzips},
 		Handler: test.Pay,
+		Around:  []any{unzips, middleware.WithShadow()},
 		Want:    test.Stored(http.StatusCreated, "paid"),
 	},
 	// A status alone is the response of a transaction once it is sent. After a rollback there is none.
@@ -254,4 +253,18 @@ func TestStreamEndsWithTheRun(t *testing.T) {
 	if a := s.Pay("1"); !<-ended {
 		t.Errorf("%+v", a)
 	}
+}
+
+// Elsewhere there is no user.
+func TestUser(t *testing.T) {
+	user := ginonce.User(func(*gin.Context) string { return "ann" })
+	if _, err := user(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
+		t.Errorf("error %v, want ErrNoUser", err)
+	}
+	defer func() {
+		if got := recover(); got != "ginonce.User: fn is nil" {
+			t.Errorf("panic %v", got)
+		}
+	}()
+	ginonce.User(nil)
 }

@@ -38,20 +38,18 @@ type (
 	Middleware func(next Handler) Handler
 )
 
-// Router is a framework. A middleware is outside of the routes that are added later.
+// Router is a framework. Use adds a middleware outside of the routes that are added later, Add one around the handler.
 type Router interface {
 	http.Handler
 	Use(m Middleware)
-	Add(method, path string, h Handler, inside ...Middleware) // the first middleware is the outermost
-	HandleErrors(func(err error, c Context))                  // in place of the framework, if that answers errors
+	Add(method, path string, h Handler, inside ...Middleware)
+	HandleErrors(func(err error, c Context)) // in place of the framework, if that answers errors
 }
 
 // Framework is what a package of contrib adapts.
 type Framework struct {
-	Package     string // as panics name it
 	New         func() Router
 	Idempotency func(*lock.Locker, keyfunc.Func, ...middleware.Option) Middleware
-	User        func(func(Context) string) keyfunc.Func
 	Recover     Middleware
 	Limit       Middleware         // of 4 bytes for a body
 	Gzip        Middleware         // of echo
@@ -67,9 +65,11 @@ type Framework struct {
 // ErrNoCover is a handler's error.
 var ErrNoCover = errors.New("no cover")
 
-// Pay, Fail and EarlyHints are handlers, and Render is a middleware that answers errors.
+// Pay is a handler that answers.
 func Pay(c Context) error { return c.String(http.StatusCreated, "paid") }
-func Fail(Context) error  { return ErrNoCover }
+
+// Fail is a handler that leaves its error to others.
+func Fail(Context) error { return ErrNoCover }
 
 // EarlyHints sends a 103, which the frameworks take for the final status.
 func EarlyHints(c Context) error {
@@ -81,6 +81,7 @@ func EarlyHints(c Context) error {
 	return err
 }
 
+// Render is a middleware that answers errors.
 func Render(next Handler) Handler {
 	return func(c Context) error {
 		if err := next(c); err != nil {

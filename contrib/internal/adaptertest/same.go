@@ -46,22 +46,6 @@ var ways = map[string]Handler{
 	},
 }
 
-// AfterEarlyHints returns handlers that answer after a 103, where the framework drops all but the body.
-func AfterEarlyHints() map[string]Handler {
-	handlers := map[string]Handler{}
-	for name, h := range map[string]Handler{
-		"a status": func(c Context) error { return c.NoContent(http.StatusCreated) },
-		"a body":   Pay,
-		"JSON":     func(c Context) error { return c.JSON(http.StatusCreated, "paid") },
-	} {
-		handlers["Early Hints, and "+name] = func(c Context) error {
-			_ = EarlyHints(c)
-			return h(c)
-		}
-	}
-	return handlers
-}
-
 // What the client gets, and what a middleware outside sees, is the same without the package, with it, and on a replay; and
 // so in shadow.
 func (f Framework) same(t *testing.T) {

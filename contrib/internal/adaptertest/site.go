@@ -23,8 +23,7 @@ import (
 // Site is a framework behind a real HTTP server, with a Redis of its own.
 type Site struct {
 	t      *testing.T
-	Redis  *miniredis.Miniredis
-	Locker *lock.Locker
+	redis  *miniredis.Miniredis
 	Router Router
 	Once   Middleware // the middleware under test
 	Server *httptest.Server
@@ -41,18 +40,18 @@ type seen struct {
 // NewSite returns a Site without routes. The end of the test stops it.
 func (f Framework) NewSite(t *testing.T, opts ...middleware.Option) *Site {
 	t.Helper()
-	s := &Site{t: t, Redis: miniredis.RunT(t), Router: f.New(), seen: make(chan seen, 100)}
-	client := redis.NewClient(&redis.Options{Addr: s.Redis.Addr(), ContextTimeoutEnabled: true})
-	s.Locker = lock.New(client, "test")
+	s := &Site{t: t, redis: miniredis.RunT(t), Router: f.New(), seen: make(chan seen, 100)}
+	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr(), ContextTimeoutEnabled: true})
+	locker := lock.New(client, "test")
 	s.Events = make(chan middleware.Event, 100)
 	observe := middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.Events <- e })
-	s.Once = f.Idempotency(s.Locker, keyfunc.Standard(keyfunc.Anonymous()), append(opts, observe)...)
+	s.Once = f.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), append(opts, observe)...)
 	s.Server = httptest.NewUnstartedServer(s.Router)
 	s.Server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Server.Start()
 	t.Cleanup(func() {
 		s.Server.Close()
-		_ = s.Locker.Close(context.WithoutCancel(t.Context()))
+		_ = locker.Close(context.WithoutCancel(t.Context()))
 		_ = client.Close()
 	})
 	s.Router.Use(func(next Handler) Handler {
@@ -66,7 +65,7 @@ func (f Framework) NewSite(t *testing.T, opts ...middleware.Option) *Site {
 }
 
 // Protect adds the route POST /payments/:id.
-func (s *Site) Protect(h Handler, inside ...Middleware) {
+func (s *Site) Protect(h Handler) {
 	counted := func(c Context) error {
 		s.runs++
 		if got := c.Param("id"); got != "42" {
@@ -75,7 +74,7 @@ func (s *Site) Protect(h Handler, inside ...Middleware) {
 		return h(c)
 	}
 	s.Router.Use(s.unchanged)
-	s.Router.Add(http.MethodPost, "/payments/:id", counted, append([]Middleware{s.Once}, inside...)...)
+	s.Router.Add(http.MethodPost, "/payments/:id", counted, s.Once)
 }
 
 // unchanged checks that outer middlewares find their request again and, where they have no error to answer, their writer.
