@@ -6,15 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httptrace"
 	"net/http/httputil"
-	"net/textproto"
 	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/onceguard/onceguard/onceclient"
@@ -113,77 +110,6 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-func TestHTTP2(t *testing.T) {
-	t.Parallel()
-	var tries atomic.Int64
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		switch {
-		case r.ProtoMajor != 2 || string(body) != "book" || r.Header.Get("Idempotency-Key") == "":
-			t.Errorf("got %s with %q", r.Proto, body)
-		case tries.Add(1)%3 != 0:
-			panic(http.ErrAbortHandler) // resets the stream
-		}
-		_, _ = io.WriteString(w, "done")
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	client := &http.Client{Transport: onceclient.New(server.Client().Transport, quick())}
-	var running sync.WaitGroup
-	for range 4 {
-		running.Go(func() {
-			if _, body, err := do(t, client, post(t, t.Context(), server.URL, strings.NewReader("book"))); body != "done" || err != nil {
-				t.Errorf("got %q, %v", body, err)
-			}
-		})
-	}
-	running.Wait()
-}
-
-// 100 Continue, other informational responses and trailers go through, in each try.
-func TestInformationalAndTrailers(t *testing.T) {
-	t.Parallel()
-	var tries, continued, hints atomic.Int64
-	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", "</style.css>")
-		w.WriteHeader(http.StatusEarlyHints)
-		body, _ := io.ReadAll(r.Body)
-		if string(body) != "book" || r.Trailer.Get("X-Sum") != "7" {
-			t.Errorf("got %q with the trailer %q", body, r.Trailer)
-		}
-		if tries.Add(1) < 3 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Trailer", "X-Done")
-		_, _ = io.WriteString(w, "done")
-		w.Header().Set("X-Done", "yes")
-	})
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
-		Got100Continue: func() { continued.Add(1) },
-		Got1xxResponse: func(int, textproto.MIMEHeader) error { hints.Add(1); return nil },
-	})
-	var req *http.Request
-	sum := readerBody(func([]byte) (int, error) {
-		req.Trailer.Set("X-Sum", "7")
-		return 0, io.EOF
-	})
-	req = post(t, ctx, server.URL, io.MultiReader(strings.NewReader("book"), sum))
-	req.ContentLength = -1
-	req.Header.Set("Expect", "100-continue")
-	req.Trailer = http.Header{"X-Sum": nil}
-	client := &http.Client{Transport: onceclient.New(&http.Transport{ExpectContinueTimeout: time.Minute}, quick())}
-	defer client.CloseIdleConnections()
-	resp, body, err := do(t, client, req)
-	if err != nil || body != "done" || resp.Trailer.Get("X-Done") != "yes" {
-		t.Errorf("got %q, %v with the trailer %v", body, err, resp)
-	}
-	if tries.Load() != 3 || continued.Load() != 3 || hints.Load() < 3 {
-		t.Errorf("%d tries, %d times 100, %d times 1xx", tries.Load(), continued.Load(), hints.Load())
-	}
-}
-
 // The body of 101 Switching Protocols stays writable.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
@@ -259,7 +185,6 @@ func TestConnectionsOfOthersStay(t *testing.T) {
 	if base.closed != 1 {
 		t.Errorf("closed %d times, want once", base.closed)
 	}
-	(&http.Client{Transport: onceclient.New(tripper(fail))}).CloseIdleConnections() // a base that cannot
 }
 
 type closing struct{ closed int }
@@ -295,16 +220,4 @@ func TestReverseProxy(t *testing.T) {
 	if want := "k /orders?a=1 book,k /orders?a=1 book"; w.Code != http.StatusOK || strings.Join(keys, ",") != want {
 		t.Errorf("got %d, the server %q, want %q", w.Code, keys, want)
 	}
-}
-
-// The server has answered, in a way that HTTP/2 forbids: it was sent.
-func TestInvalidHeaderOfTheResponse(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		bad := errors.New(`stream error: stream ID 1; PROTOCOL_ERROR; invalid header field value for "X-Trace"`)
-		base := &fakeBase{steps: []step{func(*http.Request) (*http.Response, error) { return nil, bad }, created}}
-		if _, content, err := send(t, t.Context(), base); content != "done" || err != nil {
-			t.Errorf("got %q, %v after %d tries", content, err, base.tries())
-		}
-	})
 }

@@ -12,12 +12,15 @@ import (
 	"github.com/onceguard/onceguard/onceclient"
 )
 
+var errForbidden = errors.New(`stream error: stream ID 1; PROTOCOL_ERROR; invalid header field value for "X-Trace"`)
+
 // Each response is repeated, or returned as it is with its whole body.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	const replayed, yes, no = "Idempotent-Replayed: true", "X-Should-Retry: true", "X-Should-Retry: false"
 	again := map[string]step{
 		"no response":                     fail,
+		"a response that HTTP/2 forbids":  func(*http.Request) (*http.Response, error) { return nil, errForbidden },
 		"409 in-flight":                   problem(409, "in-flight"),
 		"409 in-flight, with parameters":  answer(409, `{"type":"urn:onceguard:problem:in-flight"}`, problemJSON+"; charset=utf-8"),
 		"500":                             answer(500, "oops"),

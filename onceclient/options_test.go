@@ -11,39 +11,32 @@ import (
 // A wrong value panics where it is written, and the panic names the option.
 func TestWrongOptions(t *testing.T) {
 	t.Parallel()
-	tests := map[string][]func() onceclient.Option{
-		"WithLimit":         {func() onceclient.Option { return onceclient.WithLimit(0) }, func() onceclient.Option { return onceclient.WithLimit(-time.Second) }},
-		"WithTryTimeout":    {func() onceclient.Option { return onceclient.WithTryTimeout(0) }},
-		"WithMaxRetryAfter": {func() onceclient.Option { return onceclient.WithMaxRetryAfter(0) }},
-		"WithBackoff": {
-			func() onceclient.Option { return onceclient.WithBackoff(0, time.Second) },
-			func() onceclient.Option { return onceclient.WithBackoff(2*time.Second, time.Second) },
-		},
-		"WithMaxBody":     {func() onceclient.Option { return onceclient.WithMaxBody(-1) }},
-		"WithMaxResponse": {func() onceclient.Option { return onceclient.WithMaxResponse(-1) }},
-		"WithMethods": {
-			func() onceclient.Option { return onceclient.WithMethods() },
-			func() onceclient.Option { return onceclient.WithMethods("POST", "") },
-			func() onceclient.Option { return onceclient.WithMethods("PO ST") },
-		},
-		"WithHeader": {
-			func() onceclient.Option { return onceclient.WithHeader("") },
-			func() onceclient.Option { return onceclient.WithHeader("Key:") },
-			func() onceclient.Option { return onceclient.WithHeader("Schlüssel") },
-		},
-		"WithObserver": {func() onceclient.Option { return onceclient.WithObserver(nil) }},
-	}
-	for name, makers := range tests {
-		for i, maker := range makers {
-			func() {
-				defer func() {
-					if text, _ := recover().(string); !strings.HasPrefix(text, "onceclient."+name+": ") {
-						t.Errorf("%s, case %d: panic %q", name, i+1, text)
-					}
-				}()
-				maker()
+	for _, test := range []struct {
+		name   string
+		option func()
+	}{
+		{"WithLimit", func() { onceclient.WithLimit(0) }},
+		{"WithLimit", func() { onceclient.WithLimit(-time.Second) }},
+		{"WithTryTimeout", func() { onceclient.WithTryTimeout(0) }},
+		{"WithMaxRetryAfter", func() { onceclient.WithMaxRetryAfter(0) }},
+		{"WithBackoff", func() { onceclient.WithBackoff(0, time.Second) }},
+		{"WithBackoff", func() { onceclient.WithBackoff(2*time.Second, time.Second) }},
+		{"WithMaxBody", func() { onceclient.WithMaxBody(-1) }},
+		{"WithMaxResponse", func() { onceclient.WithMaxResponse(-1) }},
+		{"WithMethods", func() { onceclient.WithMethods() }},
+		{"WithMethods", func() { onceclient.WithMethods("POST", "PO ST") }},
+		{"WithHeader", func() { onceclient.WithHeader("") }},
+		{"WithHeader", func() { onceclient.WithHeader("Schlüssel") }},
+		{"WithObserver", func() { onceclient.WithObserver(nil) }},
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.HasPrefix(text, "onceclient."+test.name+": ") {
+					t.Errorf("%s: panic %q", test.name, text)
+				}
 			}()
-		}
+			test.option()
+		}()
 	}
 	onceclient.New(nil, onceclient.WithMaxBody(0), onceclient.WithBackoff(1, 1), onceclient.WithHeader("X-Key_1"), onceclient.WithMethods("M-SEARCH"))
 }

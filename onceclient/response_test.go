@@ -141,18 +141,6 @@ func TestStalledBody(t *testing.T) {
 	}
 }
 
-// A response that always breaks off ends with the limit, and the error says why.
-func TestResponseThatAlwaysBreaksOff(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{steps: []step{broken(201, "hal")}}
-		_, _, err := send(t, t.Context(), base)
-		if e := gaveUp(t, err); !errors.Is(err, io.ErrUnexpectedEOF) || !e.Timeout() || e.Status != 0 || base.open != 0 {
-			t.Errorf("got %v with %d open bodies", err, base.open)
-		}
-	})
-}
-
 // Every try uses the same connection: what a response leaves unread is read, up to a bound.
 func TestConnectionIsReused(t *testing.T) {
 	t.Parallel()

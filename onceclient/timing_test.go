@@ -22,46 +22,27 @@ func (f *fakeBase) pauses() (pauses []time.Duration) {
 	return pauses
 }
 
-// The tries go on for 90 s, far longer than a run and its lease can last, and the last one is a second before the end.
-func TestDefaultLimit(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{steps: []step{problem(409, "in-flight")}}
-		began := time.Now()
-		_, _, err := send(t, t.Context(), base)
-		e := gaveUp(t, err)
-		last := base.at[len(base.at)-1].Sub(began)
-		if last < 70*time.Second || last > 90*time.Second || time.Since(began) > 90*time.Second {
-			t.Errorf("the last try was after %v, the end after %v", last, time.Since(began))
-		}
-		want := onceclient.GaveUpError{Key: e.Key, Attempts: base.tries(), Elapsed: time.Since(began), Status: 409, Problem: onceclient.InFlight}
-		if e.Attempts != want.Attempts || e.Elapsed != want.Elapsed || e.Status != want.Status || e.Problem != want.Problem || e.Err != nil {
-			t.Errorf("got %v, want %v", e, &want)
-		}
-		if !e.Timeout() || onceclient.Quote(e.Key) != base.heads[0].Get("Idempotency-Key") {
-			t.Errorf("timeout %v, the key of the error is not the one that was sent", e.Timeout())
-		}
-		if base.open != 0 {
-			t.Errorf("%d response bodies were not closed", base.open)
-		}
-	})
-}
-
-// With a limit of d, the last try begins when no more than the reserve is left, whatever Retry-After says.
-func TestLastTry(t *testing.T) {
+// The tries go on for 90 s, far longer than a run and its lease can last, and the last one begins when no more than the reserve
+// is left, whatever Retry-After says.
+func TestLimit(t *testing.T) {
 	t.Parallel()
 	for _, retryAfter := range []string{"", "7", "3600"} {
-		synctest.Test(t, func(t *testing.T) {
-			base := &fakeBase{steps: []step{answer(503, "", "Retry-After: "+retryAfter)}}
-			began := time.Now()
-			_, _, err := send(t, t.Context(), base, onceclient.WithLimit(20*time.Second))
-			if e := gaveUp(t, err); e.Status != 503 || !e.Timeout() {
-				t.Errorf("got %v", e)
-			}
-			if last := base.at[len(base.at)-1].Sub(began); last < 19*time.Second || last > 20*time.Second {
-				t.Errorf("Retry-After %q: the last try was after %v", retryAfter, last)
-			}
-		})
+		for limit, opts := range map[time.Duration][]onceclient.Option{90 * time.Second: nil, 20 * time.Second: {onceclient.WithLimit(20 * time.Second)}} {
+			synctest.Test(t, func(t *testing.T) {
+				base, began := &fakeBase{steps: []step{problem(409, "in-flight", "Retry-After: "+retryAfter)}}, time.Now()
+				_, _, err := send(t, t.Context(), base, opts...)
+				e := gaveUp(t, err)
+				if e.Attempts != base.tries() || e.Elapsed != time.Since(began) || e.Status != 409 || e.Problem != onceclient.InFlight || e.Err != nil || !e.Timeout() {
+					t.Errorf("got %+v after %d tries", *e, base.tries())
+				}
+				if last := base.at[len(base.at)-1].Sub(began); last < limit-time.Second || last > limit || time.Since(began) > limit {
+					t.Errorf("Retry-After %q: the last try was after %v, the end after %v", retryAfter, last, time.Since(began))
+				}
+				if onceclient.Quote(e.Key) != base.heads[0].Get("Idempotency-Key") || base.open != 0 {
+					t.Errorf("another key than was sent, or %d response bodies were not closed", base.open)
+				}
+			})
+		}
 	}
 }
 
@@ -114,6 +95,7 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 		"too long":    {answer(429, "", "Retry-After: 3600"), nil, 15 * time.Second, 16 * time.Second},
 		"overflowing": {answer(429, "", "Retry-After: "+strings.Repeat("9", 100)), nil, 15 * time.Second, 16 * time.Second},
 		"own cap":     {answer(429, "", "Retry-After: 7"), []onceclient.Option{onceclient.WithMaxRetryAfter(2 * time.Second)}, 2 * time.Second, 3 * time.Second},
+		"never cut":   {answer(503, "", "Retry-After: 9223372036"), []onceclient.Option{onceclient.WithMaxRetryAfter(math.MaxInt64)}, 89 * time.Second, 89 * time.Second},
 		"none":        {answer(503, ""), nil, 0, time.Second},
 		"invalid":     {answer(503, "", "Retry-After: soon"), nil, 0, time.Second},
 		"negative":    {answer(503, "", "Retry-After: -7"), nil, 0, time.Second},
@@ -195,42 +177,26 @@ func TestCancelled(t *testing.T) {
 // otherwise replace it.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
-	for name, steps := range map[string][]step{
-		"no response": {hang}, "refused": {fail}, "in flight": {problem(409, "in-flight", "Retry-After: 10")},
+	for name, first := range map[string]step{
+		"no response": hang, "refused": fail, "in flight": problem(409, "in-flight", "Retry-After: 10"), "breaks off": broken(201, "hal"),
 	} {
-		check := func(t *testing.T, base *fakeBase, err error, began time.Time) {
-			t.Helper()
-			e := gaveUp(t, err)
-			var timeout interface{ Timeout() bool }
-			if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || e.Key == "" {
-				t.Errorf("got %v", err)
-			}
-			if took := time.Since(began); took < 18*time.Second || took >= 20*time.Second {
-				t.Errorf("it took %v", took)
-			}
-			if name != "no response" && base.tries() < 2 {
-				t.Errorf("%d tries", base.tries())
-			}
-		}
-		t.Run(name+", Client.Timeout", func(t *testing.T) {
+		for _, ofClient := range []time.Duration{0, 20 * time.Second} { // or else of the context
 			synctest.Test(t, func(t *testing.T) {
-				base := &fakeBase{steps: steps}
-				client := &http.Client{Transport: onceclient.New(base), Timeout: 20 * time.Second}
-				began := time.Now()
-				_, err := client.Post("http://shop.test/orders", "text/plain", strings.NewReader("book"))
-				check(t, base, err, began)
-			})
-		})
-		t.Run(name+", context", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second+ofClient)
 				defer cancel()
-				base := &fakeBase{steps: steps}
-				began := time.Now()
-				_, _, err := send(t, ctx, base)
-				check(t, base, err, began)
+				base, began := &fakeBase{steps: []step{first}}, time.Now()
+				client := &http.Client{Transport: onceclient.New(base), Timeout: ofClient}
+				_, _, err := do(t, client, post(t, ctx, "http://shop.test/orders", strings.NewReader("book")))
+				e := gaveUp(t, err)
+				var timeout interface{ Timeout() bool }
+				if !errors.Is(err, context.DeadlineExceeded) || !errors.As(err, &timeout) || !timeout.Timeout() || e.Key == "" || base.open != 0 {
+					t.Errorf("%s: got %v with %d open bodies", name, err, base.open)
+				}
+				if took := time.Since(began); took < 18*time.Second || took >= 20*time.Second || name != "no response" && base.tries() < 2 {
+					t.Errorf("%s: %d tries took %v", name, base.tries(), took)
+				}
 			})
-		})
+		}
 	}
 }
 
@@ -249,20 +215,6 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Errorf("%q: got %v", value, got)
 		}
 	})
-}
-
-func TestRetryAfterThatIsNeverCut(t *testing.T) {
-	t.Parallel()
-	for _, seconds := range []string{"9223372036", "99999999999999999999"} {
-		synctest.Test(t, func(t *testing.T) {
-			base := &fakeBase{steps: []step{answer(503, "", "Retry-After: "+seconds), created}}
-			began := time.Now()
-			_, content, err := send(t, t.Context(), base, onceclient.WithMaxRetryAfter(math.MaxInt64))
-			if took := time.Since(began); content != "done" || err != nil || took != 89*time.Second {
-				t.Errorf("%s: got %q, %v after %v", seconds, content, err, took)
-			}
-		})
-	}
 }
 
 // An unknown outcome that the server may still learn is repeated as told, and another one ends the call.
