@@ -1,7 +1,6 @@
 package keyfunc_test
 
 import (
-	"net/http"
 	"regexp"
 	"testing"
 
@@ -58,15 +57,4 @@ func TestBody(t *testing.T) {
 		}
 		names[k] = name
 	}
-}
-
-func TestBodyIgnoresTheMethod(t *testing.T) {
-	t.Parallel()
-	r := withBody("text/plain", "x")
-	want, err := keyfunc.Body()(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Method = http.MethodPatch
-	expect(t, keyfunc.Body(), r, want, nil)
 }

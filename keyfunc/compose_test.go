@@ -3,7 +3,6 @@ package keyfunc_test
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,29 +66,6 @@ func TestComposeIsInjective(t *testing.T) {
 		}
 		seen[key] = list
 	}
-}
-
-func TestComposeStopsAtTheFirstError(t *testing.T) {
-	t.Parallel()
-	never := keyfunc.Func(func(*http.Request) (string, error) {
-		t.Error("called after an error")
-		return "", nil
-	})
-	fn := keyfunc.Compose(fixed("a", nil), fixed("b", errOther), never)
-	got, err := fn(post("/"))
-	if got != "" || err != errOther {
-		t.Errorf("got %q, %v, want the error unchanged", got, err)
-	}
-}
-
-func TestFunctionsAreCopied(t *testing.T) {
-	t.Parallel()
-	fns := []keyfunc.Func{fixed("a", nil)}
-	first, composed := keyfunc.First(fns...), keyfunc.Compose(fns...)
-	want := compose(t, "a")
-	fns[0] = fixed("b", nil)
-	expect(t, first, post("/"), "a", nil)
-	expect(t, composed, post("/"), want, nil)
 }
 
 // FuzzCompose splits two strings into lists. Their keys must be equal if and only if the lists are, and each list must

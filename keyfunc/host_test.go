@@ -3,8 +3,6 @@ package keyfunc_test
 import (
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/onceguard/onceguard/keyfunc"
@@ -24,19 +22,5 @@ func TestHost(t *testing.T) {
 	}
 	if _, err := keyfunc.Host()(new(http.Request)); !errors.Is(err, keyfunc.ErrInvalid) {
 		t.Errorf("without a host: %v, want ErrInvalid", err)
-	}
-}
-
-// fault: a browser adds an Idempotency-Key of its own to each POST -> the form's field is the key
-func TestFormBeforeHeader(t *testing.T) {
-	t.Parallel()
-	key := keyfunc.First(keyfunc.Form("key"), keyfunc.Header("Idempotency-Key"))
-	for _, browser := range []string{"1", "2"} {
-		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("key=mine"))
-		r.Header.Set("Content-Type", urlencoded)
-		r.Header.Set("Idempotency-Key", browser)
-		if got, err := key(r); got != "mine" || err != nil {
-			t.Errorf("%q, %v; want the form's key", got, err)
-		}
 	}
 }

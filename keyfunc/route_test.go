@@ -2,7 +2,6 @@ package keyfunc_test
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"testing"
 
@@ -47,29 +46,5 @@ func TestRoute(t *testing.T) {
 			}
 			expect(t, keyfunc.Route(), r, want, nil)
 		})
-	}
-}
-
-func TestRouteBeforeStripPrefix(t *testing.T) {
-	t.Parallel()
-	seen := map[string]bool{}
-	record := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/orders" {
-			t.Errorf("path = %s, want /orders", r.URL.Path)
-		}
-		key, err := keyfunc.Route()(r)
-		if err != nil {
-			t.Error(err)
-		}
-		seen[key] = true
-	})
-	mux := http.NewServeMux()
-	mux.Handle("/v1/", http.StripPrefix("/v1", record))
-	mux.Handle("/v2/", http.StripPrefix("/v2", record))
-	for _, target := range []string{"/v1/orders", "/v2/orders", "/v1/orders?again"} {
-		mux.ServeHTTP(httptest.NewRecorder(), post(target))
-	}
-	if len(seen) != 2 {
-		t.Errorf("routes = %v, want 2", seen)
 	}
 }

@@ -101,20 +101,6 @@ func TestStandardReadsTheHeaderFirst(t *testing.T) {
 	}
 }
 
-func TestConcurrentUse(t *testing.T) {
-	t.Parallel()
-	fn := keyfunc.First(keyfunc.Standard(keyfunc.User(currentUser)), keyfunc.Form("key"), keyfunc.Query("key"), keyfunc.Body())
-	for i := range 8 {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			want := fmt.Sprint("key-", i)
-			for range 50 {
-				expect(t, fn, withBody(urlencoded, "key="+want), want, nil)
-			}
-		})
-	}
-}
-
 func TestStandardKey(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ user, method, target, line, key string }{

@@ -3,7 +3,6 @@ package once_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +17,9 @@ import (
 type memJournal struct {
 	intent bool
 
-	mu      sync.Mutex
-	failing int // so many Looks fail
-	rows    map[string]journal.Entry
-	till    map[string]time.Time // the limits of runs
+	mu   sync.Mutex
+	rows map[string]journal.Entry
+	till map[string]time.Time // the limits of runs
 }
 
 func newJournal(intent bool) *memJournal {
@@ -75,20 +73,7 @@ func (j *memJournal) End(_ context.Context, run journal.Run, record []byte, _ ti
 func (j *memJournal) Look(_ context.Context, key string) (journal.Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.failing > 0 {
-		j.failing--
-		return journal.Entry{}, errLook
-	}
 	return j.stands(key), nil
-}
-
-var errLook = errors.New("the journal does not answer")
-
-// failLooks makes the next n Looks fail.
-func (j *memJournal) failLooks(n int) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.failing = n
 }
 
 // overdue makes the limit of each run pass.
@@ -131,42 +116,6 @@ func TestJournal(t *testing.T) {
 	})
 }
 
-func TestJournalErrors(t *testing.T) {
-	modes(t, func(t *testing.T, b redistest.Backend, j *memJournal) {
-		d := open(t, b, once.WithJournal(j))
-		d.wantError(d.do(fails(once.NothingHappened(errDeclined))), "declined", false, once.Freed)
-		if len(j.rows) != 0 {
-			t.Errorf("%d rows", len(j.rows))
-		}
-		if !j.intent {
-			d.wantError(d.do(fails(errDeclined)), "declined", false, once.Freed)
-			d.wantError(d.do(fails(once.Final(errDeclined))), "declined", false, once.Executed)
-		} else {
-			d.wantError(d.do(fails(errDeclined)), "declined", false, once.Executed)
-		}
-		b.FlushAll(t)
-		d.wantError(d.do(d.charge), "declined", true, once.Replayed)
-	})
-}
-
-// A run whose outcome is unknown is not repeated with an intent journal, whatever Redis has lost.
-func TestJournalUnknown(t *testing.T) {
-	modes(t, func(t *testing.T, b redistest.Backend, j *memJournal) {
-		d := open(t, b, once.WithJournal(j))
-		d.wantError(d.do(fails(once.Unknown(errDeclined))), "declined", false, once.Unsure)
-		b.FlushAll(t)
-		if !j.intent {
-			d.want(d.do(d.charge), 2, false, once.Executed)
-			return
-		}
-		d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight)
-		j.overdue()
-		b.FlushAll(t) // the claim of the call before is released in the background
-		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
-		d.wantRuns(1)
-	})
-}
-
 // A transaction that knows no value does not begin inside of Do, and the error says what to call.
 func TestTransactionWithoutAValue(t *testing.T) {
 	modes(t, func(t *testing.T, b redistest.Backend, j *memJournal) {
@@ -188,34 +137,6 @@ func TestTransactionWithoutAValue(t *testing.T) {
 	})
 }
 
-func TestOtherNamespaceOfTheJournal(t *testing.T) {
-	t.Parallel()
-	locker := newLocker(t, redistest.Mini(t).Client(t))
-	wantPanic(t, "once.WithJournal", func() { once.New(locker, once.WithJournal(elsewhere{newJournal(true)})) })
-}
-
 type elsewhere struct{ *memJournal }
 
 func (elsewhere) Namespace() string { return "elsewhere" }
-
-func TestResolveInTheJournal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		j := newJournal(true)
-		d := open(t, b, once.WithJournal(j))
-		d.do(fails(once.Unknown(errDeclined)))
-		e := d.event(once.Unsure)
-		token := j.rows[e.Key].Token
-		j.overdue()
-		b.Elapse(t, leaseTTL)
-		if err := open(t, b).guard.Resolve(t.Context(), e.Key, token, receipt{Number: 5}, nil); err == nil {
-			t.Error("a Guard without the journal has resolved the run")
-		}
-		if err := d.guard.Resolve(t.Context(), e.Key, token, receipt{Number: 5}, nil); err != nil {
-			t.Fatal(err)
-		}
-		d.want(d.do(d.charge), 5, true, once.Replayed)
-		if err := d.guard.Resolve(t.Context(), e.Key, token, receipt{}, errors.New("unmarked")); !errors.Is(err, once.ErrResolution) {
-			t.Errorf("%v, want ErrResolution", err)
-		}
-	})
-}

@@ -127,42 +127,6 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-func TestWait(t *testing.T) {
-	for name, c := range map[string]struct {
-		err     error
-		outcome once.Outcome
-	}{
-		"value": {nil, once.Executed}, "error": {errDeclined, once.Freed}, "final": {once.Final(errDeclined), once.Executed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				d, waiters, g := open(t, b), open(t, b, once.WithWait(time.Hour)), newGate()
-				done := d.inBackground(g, func(context.Context) (receipt, error) { return receipt{Number: 1}, c.err })
-				const n = 3
-				answers := make(chan answer, n)
-				for range n {
-					go func() { answers <- waiters.do(waiters.charge) }()
-				}
-				awaitWaiters(t, waiters.locker, n)
-				close(g.open)
-				<-done
-				d.event(c.outcome)
-				for range n {
-					switch a := <-answers; {
-					case c.err == nil:
-						waiters.want(a, 1, true, once.Replayed)
-					case c.outcome == once.Freed:
-						waiters.wantRefused(a, once.ErrFailed, once.NotReplayable)
-					default:
-						waiters.wantError(a, "declined", true, once.Replayed)
-					}
-				}
-				waiters.wantRuns(0)
-			})
-		})
-	}
-}
-
 // awaitWaiters returns when n callers wait for keys.
 func awaitWaiters(t *testing.T, locker *lock.Locker, n int) {
 	t.Helper()
@@ -233,20 +197,4 @@ func TestInterrupted(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A run whose key another call has taken gets what the key holds.
-func TestLostKey(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d, other := open(t, b), open(t, b)
-		a := d.do(func(context.Context) (receipt, error) {
-			b.FlushAll(t)
-			other.want(other.do(func(context.Context) (receipt, error) { return receipt{Number: 7}, nil }), 7, false, once.Executed)
-			return receipt{Number: 1}, nil
-		})
-		if e := d.want(a, 7, true, once.LeaseLost); !errors.Is(e.Err, lock.ErrLost) {
-			t.Errorf("%v, want ErrLost", e.Err)
-		}
-		d.want(d.do(d.charge), 7, true, once.Replayed)
-	})
 }

@@ -46,6 +46,7 @@ func TestPanics(t *testing.T) {
 	wantPanic(t, "once.WithPlaintextReads", func() { once.New(locker, once.WithPlaintextReads()) })
 	wantPanic(t, "once.WithAtMostOnce", func() { once.New(locker, once.WithAtMostOnce(), once.WithFailOpen()) })
 	wantPanic(t, "once.WithJournal", func() { once.New(locker, once.WithJournal(newJournal(true)), once.WithFailOpen()) })
+	wantPanic(t, "once.WithJournal", func() { once.New(locker, once.WithJournal(elsewhere{newJournal(true)})) })
 	wantPanic(t, "once.WithAtMostOnce", func() {
 		once.New(locker, once.WithAtMostOnce(), once.WithRetention(11*365*24*time.Hour))
 	})

@@ -1,7 +1,6 @@
 package once_test
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -66,23 +65,4 @@ func TestResolveRefusesWhatNoFunctionReturns(t *testing.T) {
 			t.Errorf("%s: %v, want ErrResolution", name, err)
 		}
 	}
-}
-
-// fault: an operator's program has other keys than the run's. Expected: nothing is changed, and the error says why
-func TestResolveWithoutTheKeysOfTheRun(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		keys := func(n byte) once.Option { return once.WithEncryption(bytes.Repeat([]byte{n}, 32)) }
-		d, other := open(t, b, once.WithAtMostOnce(), keys(1)), open(t, b, once.WithAtMostOnce(), keys(2))
-		d.do(fails(once.Unknown(errDeclined)))
-		key := d.event(once.Unsure).Key
-		info, err := d.locker.Inspect(t.Context(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Elapse(t, leaseTTL)
-		if err := other.guard.Resolve(t.Context(), key, info.Token, receipt{}, nil); !errors.Is(err, once.ErrUnreadable) {
-			t.Errorf("%v, want ErrUnreadable", err)
-		}
-		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
-	})
 }

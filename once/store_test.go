@@ -6,83 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-	"weak"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/once"
 )
-
-// Many calls at once, in two processes: one runs, and all get its result.
-func TestManyAtOnce(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		desks := []*desk{open(t, b, once.WithWait(time.Hour)), open(t, b, once.WithWait(time.Hour))}
-		var calls sync.WaitGroup
-		for i := range 50 {
-			calls.Go(func() {
-				a := desks[i%2].do(func(context.Context) (receipt, error) { return receipt{Number: 42}, nil })
-				if a.err != nil || a.receipt.Number != 42 {
-					t.Errorf("%+v", a)
-				}
-			})
-		}
-		calls.Wait()
-		if n := desks[0].runs.Load() + desks[1].runs.Load(); n != 1 {
-			t.Errorf("%d runs, want 1", n)
-		}
-	})
-}
-
-func TestRoundTrips(t *testing.T) {
-	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
-	both(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		d := openOn(t, newLocker(t, p.Client(t)))
-		d.do(d.charge, id("warm")) // loads the scripts
-		d.do(fails(errDeclined), id("warm too"))
-		for _, c := range []struct {
-			name string
-			f    function
-			want int
-		}{{"an error", fails(errDeclined), 2}, {"a value", d.charge, 2}, {"a replay", d.charge, 1}} {
-			p.Reset()
-			d.do(c.f)
-			if got := p.RoundTrips(); got != c.want {
-				t.Errorf("%s: %d round trips (%q), want %d", c.name, got, p.Commands(), c.want)
-			}
-		}
-	})
-}
-
-// A value that is to be stored later is kept once, as a record: what the codec has returned is not held beside it.
-func TestPendingValueIsHeldOnce(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		var encoded weak.Pointer[byte]
-		d := openOn(t, newLocker(t, p.Client(t), lock.WithOpTimeout(3*time.Second)), once.WithCodec(func(v any) ([]byte, error) {
-			text, err := json.Marshal(v)
-			encoded = weak.Make(&text[0])
-			return text, err
-		}, json.Unmarshal))
-		a := d.do(func(ctx context.Context) (receipt, error) {
-			p.BlackHole()
-			return noted(1 << 10)(ctx)
-		})
-		if a.err != nil || d.locker.Stats().Pending != 1 {
-			t.Fatalf("%v, %d values are pending", a.err, d.locker.Stats().Pending)
-		}
-		runtime.GC()
-		if encoded.Value() != nil {
-			t.Error("the encoded value is still reachable")
-		}
-		p.Heal()
-	})
-}
 
 // A value that cannot be stored is returned, and the key is not freed.
 func TestValueThatCannotBeStored(t *testing.T) {
@@ -221,22 +152,6 @@ func TestWithCodec(t *testing.T) {
 	})
 }
 
-func TestDamagedRecord(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d := open(t, b, once.WithFailOpen())
-		d.want(d.do(d.charge), 1, false, once.Executed)
-		key := b.Keys(t)[0]
-		raw, _ := b.Raw(t, key)
-		damaged := []byte(raw)
-		damaged[len(damaged)-1] ^= 1
-		if err := b.Client(t).Set(t.Context(), key, damaged, time.Hour).Err(); err != nil {
-			t.Fatal(err)
-		}
-		d.wantRefused(d.do(d.charge), once.ErrUnreadable, once.Unreadable)
-		d.wantRuns(1)
-	})
-}
-
 func TestRedisIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -264,61 +179,4 @@ func TestRedisIsDown(t *testing.T) {
 		}
 	}
 	open.wantRuns(2)
-}
-
-// A function that runs unprotected inside of another run is no part of it.
-func TestFailOpenInsideOfARun(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	outer := open(t, redistest.Mini(t), once.WithJournal(newJournal(true)))
-	inner := openOn(t, newLocker(t, server.Client(t), lock.WithOpTimeout(100*time.Millisecond)), once.WithFailOpen())
-	server.Pause(t)
-	outer.do(func(ctx context.Context) (receipt, error) {
-		inner.doIn(ctx, func(ctx context.Context) (receipt, error) {
-			if once.FromContext(ctx) != nil || inTx(ctx) {
-				t.Error("the function belongs to the outer run")
-			}
-			return receipt{}, nil
-		})
-		inner.event(once.Unprotected)
-		if !inTx(ctx) {
-			t.Error("the outer function has no journal")
-		}
-		return receipt{}, nil
-	})
-	outer.event(once.Executed)
-}
-
-// settles matches the script that stores a record.
-func settles(c redistest.Command) bool {
-	return strings.HasPrefix(c.Name, "EVAL") && bytes.Contains(bytes.Join(c.Args, nil), []byte("OGv\x01"))
-}
-
-// The reply to the settlement is lost, for longer than Do waits: the result is returned, and stored in the background.
-func TestStoredLater(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		d := openOn(t, newLocker(t, p.Client(t)))
-		cut := p.CutBefore(settles)
-		if e := d.want(d.do(d.charge), 1, false, once.NotStored); !e.Pending || !errors.Is(e.Err, lock.ErrPending) {
-			t.Errorf("%+v", e)
-		}
-		cut.Lift()
-		again := open(t, b, once.WithWait(time.Hour))
-		again.want(again.do(again.charge), 1, true, once.Replayed)
-	})
-}
-
-func TestClosed(t *testing.T) {
-	t.Parallel()
-	d := open(t, redistest.Mini(t), once.WithFailOpen())
-	if err := d.locker.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	a := d.do(d.charge)
-	d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
-	if !errors.Is(a.err, lock.ErrClosed) {
-		t.Errorf("%v, want ErrClosed", a.err)
-	}
-	d.wantRuns(0)
 }

@@ -207,26 +207,32 @@ func TestStoreUnavailable(t *testing.T) {
 	}
 }
 
-// An option after the profile's overrides it.
-func TestOverride(t *testing.T) {
+// An option after the profile's overrides it, or adds to it.
+func TestOptions(t *testing.T) {
 	t.Parallel()
-	s := open(t, newLocker(t), profile.ACP(), middleware.WithProblemStatus("key-reused", 409), middleware.WithMethods(http.MethodPut))
-	if got := result(s.send(request{user: "ann", body: body})); got != "201 ran" {
-		t.Errorf("a POST: %s", got)
+	post := func(status int) request {
+		return request{user: "ann", key: "k1", body: fmt.Sprintf(`{"status":%d}`, status)}
 	}
-	s.send(request{method: http.MethodPut, user: "ann", key: "k1", body: body})
-	if got := result(s.send(request{method: http.MethodPut, user: "ann", key: "k1"})); got != "409 idempotency_conflict k1" {
-		t.Errorf("a mismatch: %s", got)
-	}
-}
-
-// Stripe's API may be used at most once.
-func TestStripeAtMostOnce(t *testing.T) {
-	t.Parallel()
-	s := open(t, newLocker(t), profile.Stripe(), middleware.WithAtMostOnce())
-	for _, want := range []string{"500 ran k1", "500 replayed k1"} {
-		if got := result(s.send(request{user: "ann", key: "k1", body: `{"status":500}`})); got != want {
-			t.Errorf("got %s, want %s", got, want)
+	put := func(body string) request { return request{method: http.MethodPut, user: "ann", key: "k1", body: body} }
+	nothing := middleware.WithNothingHappened(func(status int, _ http.Header) bool { return status == http.StatusAccepted })
+	for what, c := range map[string]struct {
+		profile profile.Profile
+		option  middleware.Option
+		send    []request
+		want    []string
+	}{
+		"ACP, a status":     {profile.ACP(), middleware.WithProblemStatus("key-reused", 409), []request{post(201), post(202)}, []string{"201 ran k1", "409 idempotency_conflict k1"}},
+		"ACP, a method":     {profile.ACP(), middleware.WithMethods(http.MethodPut), []request{{user: "ann"}, put(body), put(body)}, []string{"201 ran", "201 ran k1", "201 replayed k1"}},
+		"Stripe, each once": {profile.Stripe(), middleware.WithAtMostOnce(), []request{post(500), post(500)}, []string{"500 ran k1", "500 replayed k1"}},
+		"ACP, nothing":      {profile.ACP(), nothing, []request{post(202), post(202), post(404), post(404)}, []string{"202 ran k1", "202 ran k1", "404 ran k1", "404 replayed k1"}},
+		"UCP, nothing":      {profile.UCP(), nothing, []request{post(202), post(202), post(201), post(201)}, []string{"202 ran", "202 ran", "201 ran", "201 replayed"}},
+		"Stripe, nothing":   {profile.Stripe(), nothing, []request{post(202), post(202), post(500), post(500)}, []string{"202 ran k1", "202 ran k1", "500 ran k1", "500 replayed k1"}},
+	} {
+		s := open(t, newLocker(t), c.profile, c.option)
+		for i, want := range c.want {
+			if got := result(s.send(c.send[i])); got != want {
+				t.Errorf("%s: request %d got %s, want %s", what, i+1, got, want)
+			}
 		}
 	}
 }
