@@ -12,7 +12,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/once"
 	"github.com/onceguard/onceguard/sqljournal"
@@ -73,15 +72,6 @@ func (in *inbox) mustBeStored() {
 	mustHaveEffects(in, in.db, in.run, 0)
 }
 
-// mustBeRefused checks the reason of a refusal.
-func mustBeRefused(t testing.TB, err, reason error) {
-	t.Helper()
-	var refused *once.Refused
-	if !errors.As(err, &refused) || refused.Reason != reason {
-		t.Errorf("got %v, want %v", err, reason)
-	}
-}
-
 // A transaction that fails leaves nothing. Whether the message may be taken again, the error's mark decides.
 func TestDo(t *testing.T) {
 	t.Parallel()
@@ -105,29 +95,6 @@ func TestDo(t *testing.T) {
 				_, _, err := in.do(func(*sql.Tx) error { return once.Final(errHandler) })
 				mustFail(in, "Do", err, errHandler)
 				in.mustBeStored()
-			},
-			"panics": func(in *inbox) {
-				mustPanic(in.T, "out of order", func() { _, _, _ = in.do(func(*sql.Tx) error { panic("out of order") }) })
-				_, _, err := in.take()
-				mustBeRefused(in, err, once.ErrInFlight)
-			},
-			"a value that is too long": func(in *inbox) {
-				key := once.Key{Operation: "pay", Scope: once.Anyone, ID: "long"}
-				_, _, err := sqljournal.Do(in.Context(), in.guard, key, nil, func(_ context.Context, tx *sql.Tx) (string, error) {
-					return strings.Repeat("x", 1<<20), take(tx, in.run)
-				})
-				mustFail(in, "Do", err, journal.ErrTooLong)
-				mustHaveEffects(in, in.db, in.run, 0)
-			},
-			"in once.Do": func(in *inbox) {
-				key := once.Key{Operation: "pay", Scope: once.Anyone, ID: "nested"}
-				_, _, err := once.Do(in.Context(), in.guard, key, func(ctx context.Context) (string, error) {
-					return "paid", in.j.InTx(ctx, nil, func(tx *sql.Tx) error { return take(tx, in.run) })
-				})
-				if err == nil || !strings.Contains(err.Error(), "sqljournal.Do") {
-					in.Errorf("got %v, want an error that names sqljournal.Do", err)
-				}
-				mustHaveEffects(in, in.db, in.run, 0)
 			},
 		} {
 			t.Run(name, func(t *testing.T) { test(newInbox(newScene(t, d, mode))) })

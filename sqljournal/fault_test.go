@@ -108,8 +108,7 @@ func TestCommitIsHeld(t *testing.T) {
 			probe.Wait(s)
 			commit.Lift()
 		}, false},
-		"it arrives too late": {(*dbtest.Proxy).Delay, func(*scene, *dbtest.Rule, func()) {}, true},
-		"it is held":          {(*dbtest.Proxy).HoldRequest, func(*scene, *dbtest.Rule, func()) {}, true},
+		"it is held": {(*dbtest.Proxy).HoldRequest, func(*scene, *dbtest.Rule, func()) {}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {

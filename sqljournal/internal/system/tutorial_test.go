@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/format"
 	"net"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -65,8 +66,10 @@ func TestTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	free := httptest.NewServer(nil) // its port is, from now on
+	free.Close()
 	commands, programs := tutorialCommands(readTutorial(t)), tutorialPrograms(t)
-	changes := strings.NewReplacer("7379", redisPort, "8080", freePort(t),
+	changes := strings.NewReplacer("7379", redisPort, "8080", strings.TrimPrefix(free.URL, "http://127.0.0.1:"),
 		`lock.New(client, "shop")`, `lock.New(client, "shop", lock.WithTTL(3e9))`,
 		"time.Sleep(3 * time.Second)", "pause()")
 	for i, program := range programs {
@@ -112,7 +115,7 @@ func TestTutorial(t *testing.T) {
 
 // offline returns an environment in which go downloads nothing.
 func offline() []string {
-	return append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=mod", "GOWORK=off")
+	return append(os.Environ(), "GOPROXY=off", "GOFLAGS=", "GOWORK=")
 }
 
 // tutorialPrograms returns the page's programs: main.go, orders.go, the orders.go with a journal, and the main.go that ends
@@ -234,27 +237,15 @@ func maskTranscript(text string) string {
 	return strings.ReplaceAll(text, "\r", "")
 }
 
-// writeModule writes the go.mod and go.sum of a module that requires this one.
+// writeModule writes the go.mod of a module that uses this one and the root as they are here.
 func writeModule(t *testing.T, dir string) {
 	t.Helper()
-	const root, self = "github.com/onceguard/onceguard", "github.com/onceguard/onceguard/sqljournal"
 	here, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mod, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := os.ReadFile("../../go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, dir, "go.sum", string(sum))
-	write(t, dir, "go.mod", strings.NewReplacer(
-		"module "+self+"\n", "module shop\n",
-		root+" => ../\n", fmt.Sprintf("%s => %s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n", root, filepath.Dir(here), self, self, here),
-	).Replace(string(mod)))
+	write(t, dir, "go.mod", "module shop\n\ngo 1.25.0\n")
+	write(t, dir, "go.work", fmt.Sprintf("go 1.25.0\n\nuse (\n.\n%s\n%s\n)\n", here, filepath.Dir(here)))
 }
 
 func write(t *testing.T, dir, name, content string) {
@@ -262,18 +253,4 @@ func write(t *testing.T, dir, name, content string) {
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	_, port, err := net.SplitHostPort(listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
