@@ -17,7 +17,9 @@ import (
 // fakeDriver is a database whose transactions end as a test says. Its statements succeed.
 type fakeDriver struct {
 	driver.Conn
-	begin    func(context.Context) error
+	begin    error // of each transaction
+	one      bool  // only the first transaction begins
+	begun    context.Context
 	commit   func() error
 	rollback error
 
@@ -40,7 +42,11 @@ func (f *fakeDriver) Close() error {
 }
 
 func (f *fakeDriver) BeginTx(ctx context.Context, _ driver.TxOptions) (driver.Tx, error) {
-	return f, f.begin(ctx)
+	if f.one && f.begun != nil {
+		return nil, errors.New("no other transaction")
+	}
+	f.begun = ctx
+	return f, f.begin
 }
 
 func (f *fakeDriver) ExecContext(_ context.Context, statement string, _ []driver.NamedValue) (driver.Result, error) {
@@ -53,14 +59,8 @@ func (f *fakeDriver) ExecContext(_ context.Context, statement string, _ []driver
 func TestCommitIntoSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		silence, begun := make(chan struct{}), false
-		f := &fakeDriver{commit: func() error { <-silence; return driver.ErrBadConn }, begin: func(context.Context) error {
-			if begun {
-				return errors.New("no other transaction")
-			}
-			begun = true
-			return nil
-		}}
+		silence := make(chan struct{})
+		f := &fakeDriver{commit: func() error { <-silence; return driver.ErrBadConn }, one: true}
 		db := sql.OpenDB(f)
 		defer db.Close()
 		j := sqljournal.Transactional(db, namespace)
@@ -80,15 +80,8 @@ func TestCommitIntoSilence(t *testing.T) {
 func TestContextOfCommitGoesOn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var ofTransaction context.Context
 		var errThen error
-		f := &fakeDriver{begin: func(ctx context.Context) error {
-			if ofTransaction != nil {
-				return errors.New("no other transaction")
-			}
-			ofTransaction = ctx
-			return nil
-		}}
+		f := &fakeDriver{one: true}
 		db := sql.OpenDB(f)
 		defer db.Close()
 		j := sqljournal.Transactional(db, namespace)
@@ -97,7 +90,7 @@ func TestContextOfCommitGoesOn(t *testing.T) {
 		f.commit = func() error {
 			leave()
 			synctest.Wait()
-			errThen = ofTransaction.Err()
+			errThen = f.begun.Err()
 			return nil
 		}
 		if err := j.InTx(ctx, nil, func(*sql.Tx) error { return nil }); err != nil || errThen != nil {
@@ -114,7 +107,7 @@ func TestProbePauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const idle, tries = 5, 4
-		f := &fakeDriver{begin: func(context.Context) error { return driver.ErrBadConn }}
+		f := &fakeDriver{begin: driver.ErrBadConn}
 		db := sql.OpenDB(f)
 		defer db.Close()
 		db.SetMaxIdleConns(idle)
@@ -147,10 +140,7 @@ func TestConnectionIsClosedIfItsTransactionMayBeOpen(t *testing.T) {
 	t.Parallel()
 	for name, result := range map[string]error{"commit": nil, "rollback": errHandler} {
 		failed := errors.New("it has not ended")
-		f := &fakeDriver{
-			begin: func(context.Context) error { return nil }, commit: func() error { return failed },
-			rollback: failed, closed: make(chan struct{}, 1),
-		}
+		f := &fakeDriver{commit: func() error { return failed }, rollback: failed, closed: make(chan struct{}, 1)}
 		db := sql.OpenDB(f)
 		j := sqljournal.Transactional(db, namespace, sqljournal.MySQL())
 		if err := j.InTx(t.Context(), nil, func(*sql.Tx) error { return result }); err == nil {

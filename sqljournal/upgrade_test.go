@@ -30,7 +30,7 @@ func TestUpgrade(t *testing.T) {
 		downgrade(t, db)
 		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrOldSchema)
 		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrTable)
-		mustExec(t, db, sqljournal.Upgrade(d.Dialect()))
+		mustExec(t, db, sqljournal.Upgrade(sqljournal.Dialect(d.Kind())))
 		if err := j.Check(t.Context()); err != nil {
 			t.Errorf("Check after the upgrade: %v", err)
 		}

@@ -122,7 +122,7 @@ func (s *Server) Database(t testing.TB) Database {
 		nowhere.name = ""
 	}
 	mustExec(t, nowhere.Open(t), "create schema "+d.name)
-	mustExec(t, d.Open(t), sqljournal.Schema(d.Dialect()))
+	mustExec(t, d.Open(t), sqljournal.Schema(sqljournal.Dialect(d.kind)))
 	return d
 }
 
@@ -144,9 +144,6 @@ func (d Database) Server() *Server { return d.server }
 
 // Name returns the name of the server's schema, or of SQLite's file.
 func (d Database) Name() string { return d.name }
-
-// Dialect returns the dialect of the database.
-func (d Database) Dialect() sqljournal.Dialect { return sqljournal.Dialect(d.kind) }
 
 // Options returns the options that a Journal on this database needs.
 func (d Database) Options() []sqljournal.Option { return d.kind.Options() }

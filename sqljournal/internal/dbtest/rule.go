@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// patience is how long Wait waits for a request.
-const patience = 30 * time.Second
-
 // Rule is a fault that a [Proxy] causes at the first request that it matches. Use one rule for each fault.
 type Rule struct {
 	match   Match
@@ -71,8 +68,8 @@ func (r *Rule) Wait(t testing.TB) {
 	t.Helper()
 	select {
 	case <-r.hit:
-	case <-time.After(patience):
-		t.Fatalf("dbtest: no request has met the rule within %v", patience)
+	case <-time.After(30 * time.Second):
+		t.Fatal("dbtest: no request has met the rule within 30 s")
 	}
 }
 

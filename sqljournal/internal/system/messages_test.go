@@ -81,7 +81,13 @@ func (c consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		_ = writeReceipt(w, paid) // the payment is made
 	case errors.As(err, &refused):
-		refuse(w, refused)
+		problem, ok := problems[refused.Reason]
+		if !ok {
+			problem = middleware.Problem{Status: http.StatusInternalServerError, Type: refused.Reason.Error()}
+		}
+		w.WriteHeader(problem.Status)
+		problem.Type = "urn:onceguard:problem:" + problem.Type
+		_ = json.NewEncoder(w).Encode(problem) // the customer may be gone
 	default:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 	}
@@ -107,19 +113,11 @@ func (c consumer) take(r *http.Request) (paid receipt, replayed bool, err error)
 	})
 }
 
-// refuse answers with the problem of the HTTP door that has the refusal's reason.
-func refuse(w http.ResponseWriter, refused *once.Refused) {
-	status, problem := http.StatusInternalServerError, refused.Reason.Error()
-	switch refused.Reason {
-	case once.ErrInFlight:
-		status, problem = http.StatusConflict, "in-flight"
-	case once.ErrOutcomeUnknown:
-		status, problem = http.StatusConflict, "outcome-unknown"
-	case once.ErrNotStored:
-		status, problem = http.StatusConflict, "response-not-stored"
-	case once.ErrUnavailable, once.ErrNotKnownYet:
-		status, problem = http.StatusServiceUnavailable, "store-unavailable"
-	}
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(middleware.Problem{Type: "urn:onceguard:problem:" + problem})
+// problems are those of the HTTP door that have a refusal's reason.
+var problems = map[error]middleware.Problem{
+	once.ErrInFlight:       {Status: http.StatusConflict, Type: "in-flight"},
+	once.ErrOutcomeUnknown: {Status: http.StatusConflict, Type: "outcome-unknown"},
+	once.ErrNotStored:      {Status: http.StatusConflict, Type: "response-not-stored"},
+	once.ErrUnavailable:    {Status: http.StatusServiceUnavailable, Type: "store-unavailable"},
+	once.ErrNotKnownYet:    {Status: http.StatusServiceUnavailable, Type: "store-unavailable"},
 }

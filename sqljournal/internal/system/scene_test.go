@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -346,19 +347,8 @@ var (
 
 // settles matches a Settle in Redis: a script gets the value to store, which begins like this.
 func settles(c redistest.Command) bool {
-	return argBeginning(c, "OGv\x01")
-}
-
-func argBeginning(c redistest.Command, prefix string) bool {
-	if !redistest.Named("EVALSHA", "EVAL")(c) {
-		return false
-	}
-	for _, arg := range c.Args {
-		if bytes.HasPrefix(arg, []byte(prefix)) {
-			return true
-		}
-	}
-	return false
+	isValue := func(arg []byte) bool { return bytes.HasPrefix(arg, []byte("OGv\x01")) }
+	return redistest.Named("EVALSHA", "EVAL")(c) && slices.ContainsFunc(c.Args, isValue)
 }
 
 // beginOf returns the statement of a journal's Begin.

@@ -85,13 +85,12 @@ func (s shop) open() (http.Handler, func() error, error) {
 		defer cancel()
 		return errors.Join(closeLocker(ctx), db.Close())
 	}
-	if s.Messages && s.AtMost {
-		guard := once.New(locker, once.WithAtMostOnce(), once.WithMaxDuration(s.Limit))
-		return consumer{guard, s.Provider, nil}, closeAll, nil
-	}
 	if s.Messages {
-		guard := once.New(locker, once.WithJournal(journal), once.WithMaxDuration(s.Limit))
-		return consumer{guard, s.Provider, journal}, closeAll, nil
+		of := once.WithJournal(journal)
+		if s.AtMost {
+			of, journal = once.WithAtMostOnce(), nil
+		}
+		return consumer{once.New(locker, of, once.WithMaxDuration(s.Limit)), s.Provider, journal}, closeAll, nil
 	}
 	return middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), opts...)(pay), closeAll, nil
 }
