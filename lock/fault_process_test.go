@@ -19,80 +19,45 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// A client is stopped for longer than its lease lasts, between its check of the lease and a write.
+// A client is stopped for longer than its lease lasts, between its check of the lease and a write. Meanwhile another settles.
 //
 // fault: client SIGSTOP longer than the TTL, then SIGCONT
 func TestClientIsStopped(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		meanwhile func(*testing.T, *lock.Locker) (fence int64)
-		settle    string // what the client is told
-		value     string // that is there in the end
-	}{
-		"nobody comes": {
-			meanwhile: func(t *testing.T, rival *lock.Locker) int64 {
-				if claim, err := rival.Wait(t.Context(), "k"); err != nil || claim.State != lock.Free {
-					t.Errorf("%v, %v, want free", claim.State, err)
-				}
-				return 0
-			},
-			settle: "settled", value: "the client's",
-		},
-		"another claims": {
-			meanwhile: func(t *testing.T, rival *lock.Locker) int64 { return acquireNext(t, rival).Fence() },
-			settle:    "lost",
-		},
-		"another settles": {
-			meanwhile: func(t *testing.T, rival *lock.Locker) int64 {
-				lease := acquireNext(t, rival)
-				if err := lease.Settle(t.Context(), []byte("the rival's"), time.Hour); err != nil {
-					t.Error(err)
-				}
-				return lease.Fence()
-			},
-			settle: "lost", value: "the rival's",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, server := &register{}, redistest.Start(t)
-			rival := newLocker(t, server.Client(t), lock.WithFencing())
-			client := redistest.Run(t, "holder", server.Addr(), "2s")
-			var fence int64
-			if _, err := fmt.Sscan(client.Line(t), &fence); err != nil {
-				t.Fatal(err)
-			}
-			if client.Send(t, "look"); client.Line(t) != "valid" {
-				t.Error("the lease has ended before the client was stopped")
-			}
-			client.Pause(t)
-			next := test.meanwhile(t, rival)
-			if next > 0 && !r.write(next, 1) {
-				t.Error("the rival's write is refused")
-			}
-			client.Send(t, "look")
-			client.Send(t, "settle the client's")
-			client.Resume(t)
-
-			if got := client.Line(t); got != "lost" {
-				t.Errorf("on waking its lease is %s, want lost", got)
-			}
-			if got := client.Line(t); got != test.settle {
-				t.Errorf("its Settle: %s, want %s", got, test.settle)
-			}
-			if accepted := r.write(fence, 1); accepted != (next == 0) {
-				t.Errorf("its write under %d after %d is accepted: %v", fence, next, accepted)
-			}
-			claim, err := rival.Claim(t.Context(), "k", nil, 0)
-			if err != nil || string(claim.Value) != test.value || (claim.State == lock.Settled) != (test.value != "") {
-				t.Errorf("in the end: %v, %q, %v, want %q", claim.State, claim.Value, err, test.value)
-			}
-			if err := client.Wait(t); err != nil {
-				t.Error(err)
-			}
-			r.check(t)
-		})
+	r, server := &register{}, redistest.Start(t)
+	rival := newLocker(t, server.Client(t), lock.WithFencing())
+	client := redistest.Run(t, "holder", server.Addr(), "2s")
+	var fence int64
+	if _, err := fmt.Sscan(client.Line(t), &fence); err != nil {
+		t.Fatal(err)
 	}
+	if client.Send(t, "look"); client.Line(t) != "valid" {
+		t.Error("the lease has ended before the client was stopped")
+	}
+	client.Pause(t)
+	next, err := rival.Acquire(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := next.Settle(t.Context(), []byte("the rival's"), time.Hour); err != nil || !r.write(next.Fence(), 1) {
+		t.Errorf("Settle: %v, or the rival's write is refused", err)
+	}
+	client.Send(t, "look")
+	client.Send(t, "settle the client's")
+	client.Resume(t)
+	if got := client.Line(t) + " " + client.Line(t); got != "lost lost" {
+		t.Errorf("on waking its lease and its Settle are %s, want lost lost", got)
+	}
+	if r.write(fence, 2) {
+		t.Errorf("its write under %d after %d is accepted", fence, next.Fence())
+	}
+	if claim, err := rival.Look(t.Context(), "k"); err != nil || string(claim.Value) != "the rival's" {
+		t.Errorf("in the end: %q, %v", claim.Value, err)
+	}
+	if err := client.Wait(t); err != nil {
+		t.Error(err)
+	}
+	r.check(t)
 }
 
 // A process is killed while Redis stands still: nothing releases the claims in its open connections. That is the only
@@ -176,15 +141,6 @@ func claimer(args []string, in io.Reader, out io.Writer) error {
 		fmt.Fprintln(out, "no claim was granted")
 	}
 	select {}
-}
-
-func acquireNext(t *testing.T, rival *lock.Locker) *lock.Lease {
-	t.Helper()
-	lease, err := rival.Acquire(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
 }
 
 // holder is a client process that takes a key, says the fence, and does what it is told.

@@ -226,46 +226,6 @@ func TestServerIsFull(t *testing.T) {
 	}
 }
 
-// fault: SCRIPT FLUSH
-func TestEveryScriptIsFlushed(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t)
-		locker := newLocker(t, client, lock.WithFencing())
-		load(t, locker)
-		flushed := func(what string, do func() error) {
-			t.Helper()
-			if err := client.ScriptFlush(t.Context()).Err(); err != nil {
-				t.Fatal(err)
-			}
-			if err := do(); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-		var first, second *lock.Lease
-		flushed("Claim", func() error { first = acquire(t, locker, "k"); return nil })
-		flushed("Extend", func() error { return first.Extend(t.Context(), time.Minute) })
-		flushed("Release", func() error { return first.Release(t.Context()) })
-		flushed("Claim under a hold", func() error { first = claimUnder(t, locker, "k", time.Hour); return nil })
-		flushed("Claim of a held key", func() error {
-			wantState(t, locker, "held", lock.Held)
-			return nil
-		})
-		flushed("Release", func() error { return first.Release(t.Context()) })
-		flushed("Claim", func() error { second = acquire(t, locker, "k"); return nil })
-		flushed("Settle", func() error { return second.Settle(t.Context(), []byte("v"), time.Hour) })
-		flushed("Wait", func() error {
-			claim, err := locker.Wait(t.Context(), "k")
-			if string(claim.Value) != "v" {
-				t.Errorf("Wait: %v, %q, want v", claim.State, claim.Value)
-			}
-			return err
-		})
-		flushed("Forget", func() error { return forget(t.Context(), locker, "k") })
-		wantNoClaims(t, b)
-	})
-}
-
 // foreigners put under a key what no Locker of this version wrote.
 var foreigners = map[string]func(ctx context.Context, c *redis.Client, key string) error{
 	"text":            foreignText("foreign"),

@@ -31,6 +31,10 @@ var (
 const propLength = 60 // steps of a history
 
 // Only Redis's clock is moved, by minutes. Ours, and a real server's, run on by the seconds that the test takes.
+//
+// fault: SCRIPT FLUSH
+// fault: FLUSHALL, DEL, eviction of the key
+// fault: a foreign value or type under the key
 func TestPropertyOfFixedLeases(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

@@ -81,40 +81,6 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// What is not a live lease of a lock stays as it is.
-func TestResumeRefuses(t *testing.T) {
-	t.Parallel()
-	eachLocker(t, func(t *testing.T, b redistest.Backend, locker *lock.Locker) {
-		client := b.Client(t)
-		for what, test := range map[string]struct {
-			leave func() (token string)
-			want  error
-		}{
-			"a settled lock": {func() string {
-				lease := acquire(t, locker, "k")
-				return errorless(t, lease.Token(), lease.Settle(t.Context(), nil, time.Hour))
-			}, lock.ErrLost},
-			"a claim":              {func() string { return leave(t, locker, b, "k", lock.Held).Token() }, lock.ErrNotLock},
-			"a claim without note": {func() string { return claimUnder(t, locker, "k", 0).Token() }, lock.ErrNotLock},
-			"a claim under a hold": {func() string { return claimUnder(t, locker, "k", time.Hour).Token() }, lock.ErrNotLock},
-			"an abandoned claim":   {func() string { return leave(t, locker, b, "k", lock.Abandoned).Token() }, lock.ErrNotLock},
-			"an older lock": {func() string {
-				first := newFirstLease(t, client, locker.StorageKey("k"))
-				first.claim(time.Hour)
-				return first.token.String()
-			}, lock.ErrNotLock},
-		} {
-			b.FlushAll(t)
-			token := test.leave()
-			before, _ := b.Raw(t, locker.StorageKey("k"))
-			lease, err := locker.Resume(t.Context(), "k", token)
-			if after, _ := b.Raw(t, locker.StorageKey("k")); lease != nil || !errors.Is(err, test.want) || after != before {
-				t.Errorf("%s: %v, want %v; the key has %q, before: %q", what, err, test.want, after, before)
-			}
-		}
-	})
-}
-
 // errorless returns v, and fails the test if there is an error.
 func errorless[V any](t *testing.T, v V, err error) V {
 	t.Helper()

@@ -102,6 +102,9 @@ func TestMeetsAClaimOfBeforeTheHold(t *testing.T) {
 			t.Fatalf("found %q", found)
 		}
 		meets(lock.Held)
+		if _, err := locker.Resume(t.Context(), "k", first.token.String()); !errors.Is(err, lock.ErrNotLock) {
+			t.Errorf("Resume: %v, want ErrNotLock", err)
+		}
 		first.hold(time.Hour, time.Minute)
 		meets(lock.Held)
 		first.run(first.head, "extend", first.head, time.Minute.Milliseconds(), "")

@@ -125,22 +125,6 @@ func TestSubscriberReconnects(t *testing.T) {
 	})
 }
 
-// A waiter waits for the end of a claim also on a server that has begun to refuse writes.
-func TestWaitOnAFullServer(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	client := srv.Client(t)
-	holder, locker := newLocker(t, client), newLocker(t, srv.Client(t))
-	lease := acquire(t, holder, "k")
-	fill(t, client)
-	waits := waitFor(t.Context(), locker, "k")
-	eventually(t, "the first poll", func() bool { return locker.Stats().Subscriptions == 1 }) // Redis 8.6 refuses it
-	release(t, lease)
-	if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
-		t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
-	}
-}
-
 // If the server refuses to subscribe and to publish, waiters poll, and it gets few SUBSCRIBEs.
 func TestSubscriptionIsForbidden(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -195,35 +194,27 @@ func TestJoinAfterItWasSeenHeld(t *testing.T) {
 	})
 }
 
-// A first poll that fails concerns only its caller, whether it was executed or not: no claim is left behind.
+// A first poll whose reply is lost concerns only its caller: no claim is left behind.
 func TestFirstPollFails(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]func(*bubble) *atomic.Bool{
-		"request is lost": func(b *bubble) *atomic.Bool { return &b.silent },
-		"reply is lost":   func(b *bubble) *atomic.Bool { return &b.deaf },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t, byMessage)
-				load(t, locker)
-				fault(b).Store(true)
-				first := acquireFor(t.Context(), locker, "k")
-				synctest.Wait()
-				second := acquireFor(t.Context(), locker, "k")
-				synctest.Wait()
-				fault(b).Store(false)
-				if <-first.done; !errors.Is(first.err, context.DeadlineExceeded) || errors.Is(first.err, lock.ErrHeld) {
-					t.Errorf("the first: %v, want that Redis has not answered", first.err)
-				}
-				release(t, second.lease(t))
-				if keys := b.server.Keys(); len(keys) > 0 {
-					t.Errorf("left: %q", keys)
-				}
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t)
+		locker := b.locker(t, byMessage)
+		load(t, locker)
+		b.deaf.Store(true)
+		first := acquireFor(t.Context(), locker, "k")
+		synctest.Wait()
+		second := acquireFor(t.Context(), locker, "k")
+		synctest.Wait()
+		b.deaf.Store(false)
+		if <-first.done; !errors.Is(first.err, context.DeadlineExceeded) || errors.Is(first.err, lock.ErrHeld) {
+			t.Errorf("the first: %v, want that Redis has not answered", first.err)
+		}
+		release(t, second.lease(t))
+		if keys := b.server.Keys(); len(keys) > 0 {
+			t.Errorf("left: %q", keys)
+		}
+	})
 }
 
 // slowToSelect delays a goroutine that is about to select on it.

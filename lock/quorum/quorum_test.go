@@ -420,31 +420,6 @@ func TestQuorumClose(t *testing.T) {
 	})
 }
 
-// Of three claims at the same time none has a majority: no call is granted the key, and all nodes are free again.
-func TestQuorumSplitVote(t *testing.T) {
-	t.Parallel()
-	onMasters(t, func(t *testing.T, nodes masters) {
-		lockers := nodes.lockers(t)
-		var claims []*lock.Lease
-		for _, locker := range lockers[:4] { // four tokens are as good as two
-			claims = append(claims, acquire(t, locker, "k"))
-		}
-		q := newQuorum(t, nodes.clients(t), quorum.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 5}))
-		if _, ok, err := q.TryAcquire(t.Context(), "k"); ok || err != nil {
-			t.Errorf("TryAcquire: %v, %v, want false, nil", ok, err)
-		}
-		nodes[4:].awaitKeys(t, 0)
-		for _, claim := range claims[1:] { // 1 + 1 + 3
-			release(t, claim)
-		}
-		release(t, acquireQuorum(t, q, "k"))
-		closeQuorum(t, q)
-		nodes[:1].awaitKeys(t, 1)
-		nodes[1:].awaitKeys(t, 0)
-		release(t, claims[0])
-	})
-}
-
 // What a minority holds does not matter. What a majority holds decides, and stays as it is.
 func TestQuorumMeetsWhatIsNoClaim(t *testing.T) {
 	t.Parallel()
