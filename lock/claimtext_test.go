@@ -36,7 +36,7 @@ const (
 func FuzzStored(f *testing.F) {
 	client := redistest.Mini(f).Client(f)
 	once := lock.WithRetry(lock.Retry{Attempts: 1}) // Wait and Acquire look once
-	long := lock.WithOpTimeout(20 * time.Second)    // on a busy machine
+	long := lock.WithOpTimeout(time.Minute)         // on a busy machine
 	lockers := []*lock.Locker{
 		lock.New(client, "fuzz", once, long), lock.New(client, "fuzz", once, long, lock.WithFencing()),
 	}

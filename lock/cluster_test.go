@@ -226,7 +226,7 @@ func testClusterMove(t *testing.T, c *redistest.Cluster) {
 		{name: "both, late", client: c.Client(t, late), opts: []lock.Option{lock.WithFencing(), acknowledged}},
 	}
 	for _, m := range movers {
-		m.opts = append(m.opts, lock.WithTTL(time.Hour), lock.WithOpTimeout(20*time.Second))
+		m.opts = append(m.opts, lock.WithTTL(time.Hour), lock.WithOpTimeout(time.Minute))
 		m.locker, m.rival, m.leases = lock.New(m.client, m.name, m.opts...), lock.New(m.client, m.name, m.opts...), map[string]*lock.Lease{}
 		t.Cleanup(func() { _, _ = m.locker.Close(context.Background()), m.rival.Close(context.Background()) })
 		for i, k := range keys[:8] {

@@ -119,7 +119,7 @@ func (l histLocker) claim(ctx context.Context, key, note string) (lock.State, st
 // close closes the Locker. The last try of a pending Settle may fail as the others did: to the history it is a Settle that
 // got no reply.
 func (l histLocker) close(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := l.Close(ctx); err != nil && !errors.Is(err, lock.ErrGivenUp) {
 		t.Errorf("Close: %v", err)

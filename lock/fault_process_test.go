@@ -151,7 +151,7 @@ func holder(args []string, in io.Reader, out io.Writer) error {
 	}
 	client := redis.NewClient(&redis.Options{Addr: args[0]})
 	defer client.Close()
-	locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithOpTimeout(20*time.Second), lock.WithFencing())
+	locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithOpTimeout(time.Minute), lock.WithFencing())
 	lease, ok, err := locker.TryAcquire(context.Background(), "k")
 	if err != nil || !ok {
 		return fmt.Errorf("TryAcquire: %v, %w", ok, err)
@@ -165,7 +165,7 @@ func holder(args []string, in io.Reader, out io.Writer) error {
 			fmt.Fprintln(out, outcome(lease.Settle(context.Background(), []byte(text), time.Hour)))
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return locker.Close(ctx)
 }

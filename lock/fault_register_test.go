@@ -259,7 +259,7 @@ func adder(args []string, in io.Reader, _ io.Writer) error {
 		}
 		_ = lease.Release(ctx) // lost, perhaps
 	}
-	end, stop := context.WithTimeout(context.Background(), 20*time.Second)
+	end, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	return locker.Close(end)
 }

@@ -170,9 +170,9 @@ func (b *bubble) locker(t *testing.T, opts ...lock.Option) *lock.Locker {
 // one operation is long, for a busy machine must not fail a test.
 func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
+	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(time.Minute)}, opts...)...)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := locker.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)
@@ -324,7 +324,7 @@ var script = redistest.Named("EVALSHA")
 
 func closeWithin(t *testing.T, locker *lock.Locker) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := locker.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)
@@ -334,7 +334,7 @@ func closeWithin(t *testing.T, locker *lock.Locker) {
 // closeGivingUp closes a Locker that has n values which cannot be stored.
 func closeGivingUp(t *testing.T, locker *lock.Locker, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	want := ""
 	if n > 0 {
@@ -405,7 +405,7 @@ func (w *waiting) end(t *testing.T) *waiting {
 	t.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it still waits")
 	}
 	return w
@@ -415,7 +415,7 @@ func (w *waiting) end(t *testing.T) *waiting {
 func awaitSubscribers(t *testing.T, b redistest.Backend, channel string, n int64) {
 	t.Helper()
 	client := b.Client(t)
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		got, err := client.PubSubNumSub(t.Context(), channel).Result()
 		if err != nil {
 			t.Fatal(err)
@@ -433,7 +433,7 @@ func awaitSubscribers(t *testing.T, b redistest.Backend, channel string, n int64
 func awaitMark(t *testing.T, b redistest.Backend, storageKey string) {
 	t.Helper()
 	awaitSubscribers(t, b, storageKey, 1)
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		if stored, ok := b.Raw(t, storageKey); ok && stored[20] == 1 {
 			return
 		}

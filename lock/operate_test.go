@@ -305,7 +305,7 @@ func TestScan(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		client := b.Client(t)
 		const odd = `odd*?[a-z]\ namespace`
-		opts := []lock.Option{lock.WithFencing(), lock.WithoutRenewal(), lock.WithOpTimeout(20 * time.Second)}
+		opts := []lock.Option{lock.WithFencing(), lock.WithoutRenewal(), lock.WithOpTimeout(time.Minute)}
 		dies, locker := lock.New(client, odd, opts...), lock.New(client, odd, append(opts, lock.WithTTL(time.Minute))...)
 		defer closeWithin(t, dies)
 		defer closeWithin(t, locker)
@@ -367,8 +367,8 @@ func TestScanIsPacedByItsLoop(t *testing.T) {
 // An operator's calls on keys of every master. See TestCluster.
 func testClusterOperator(t *testing.T, c *redistest.Cluster) {
 	holder := lock.New(c.Client(t), "operated", lock.WithFencing(), lock.WithoutRenewal(), lock.WithTTL(time.Second),
-		lock.WithOpTimeout(20*time.Second))
-	operator := lock.New(c.Client(t), "operated", lock.WithOpTimeout(20*time.Second))
+		lock.WithOpTimeout(time.Minute))
+	operator := lock.New(c.Client(t), "operated", lock.WithOpTimeout(time.Minute))
 	defer closeWithin(t, holder)
 	defer closeWithin(t, operator)
 	var keys []string
@@ -407,7 +407,7 @@ func testClusterOperator(t *testing.T, c *redistest.Cluster) {
 // FuzzStorageKey looks at arbitrary texts. Each is refused, or names one key of the namespace, which names itself.
 func FuzzStorageKey(f *testing.F) {
 	client := redistest.Mini(f).Client(f)
-	locker := lock.New(client, "fuzz", lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(client, "fuzz", lock.WithOpTimeout(time.Minute))
 	f.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
 			f.Error(err)

@@ -12,7 +12,6 @@ import (
 // clock, which counts from the start of the history.
 type propModel struct {
 	redis, local time.Duration
-	opTimeout    time.Duration
 	keys         map[string]*propEntry // absent ones have no entry
 	leases       []*propLease
 }

@@ -45,7 +45,6 @@ func TestPropertyOfFixedLeases(t *testing.T) {
 			g.play(propSite{
 				client:    client,
 				options:   []lock.Option{lock.WithOpTimeout(20 * time.Second), lock.WithoutRenewal()},
-				opTimeout: 20 * time.Second,
 				leases:    []time.Duration{time.Hour, 2 * time.Hour, 5 * time.Hour},
 				unit:      time.Minute,
 				margin:    time.Minute,
@@ -65,7 +64,6 @@ func TestPropertyOfRenewedLeases(t *testing.T) {
 			g.play(propSite{
 				client:    newBubble(t).client,
 				options:   []lock.Option{lock.WithOpTimeout(500 * time.Millisecond)},
-				opTimeout: 500 * time.Millisecond,
 				leases:    []time.Duration{3 * time.Second, 9 * time.Second, 21 * time.Second},
 				unit:      40 * time.Millisecond,
 				margin:    5 * time.Millisecond,
@@ -264,7 +262,6 @@ func (g *propGame) lease(s propStep) (lease *propLease) {
 type propSite struct {
 	client    *redis.Client
 	options   []lock.Option
-	opTimeout time.Duration
 	leases    []time.Duration // how long, for each Locker
 	unit      time.Duration   // what times are made of
 	margin    time.Duration   // nothing is decided by less
@@ -298,7 +295,7 @@ func (g *propGame) fail(format string, args ...any) {
 
 func (g *propGame) play(site propSite) {
 	g.ctx, g.site, g.start = context.Background(), site, time.Now()
-	g.model = propModel{opTimeout: site.opTimeout, keys: map[string]*propEntry{}}
+	g.model = propModel{keys: map[string]*propEntry{}}
 	namespace := "property" + uuid.NewString()
 	for _, ttl := range site.leases {
 		g.lockers = append(g.lockers, lock.New(site.client, namespace, append(site.options, lock.WithTTL(ttl))...))

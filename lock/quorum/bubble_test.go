@@ -60,9 +60,9 @@ func newBubble(t *testing.T) *bubble {
 // newLocker returns a Locker that is closed at the end of the test, when nothing must be left of its work.
 func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
+	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(time.Minute)}, opts...)...)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := locker.Close(ctx); err != nil {
 			t.Errorf("Close: %v", err)

@@ -75,7 +75,7 @@ func (nodes masters) load(t *testing.T) {
 // awaitKeys returns when every one of them has n keys. Leases of newQuorum do not run out meanwhile.
 func (nodes masters) awaitKeys(t *testing.T, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		i := slices.IndexFunc(nodes, func(node redistest.Backend) bool { return len(node.Keys(t)) != n })
 		if i < 0 {
 			return
@@ -90,7 +90,7 @@ func (nodes masters) awaitKeys(t *testing.T, n int) {
 // on a busy machine.
 func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...quorum.Option) *quorum.Quorum {
 	t.Helper()
-	defaults := []quorum.Option{quorum.WithOpTimeout(20 * time.Second), quorum.WithTTL(time.Minute)}
+	defaults := []quorum.Option{quorum.WithOpTimeout(time.Minute), quorum.WithTTL(time.Minute)}
 	q := quorum.New(clients, "test", append(defaults, opts...)...)
 	t.Cleanup(func() { closeQuorum(t, q) })
 	return q
@@ -98,7 +98,7 @@ func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...quorum.Opt
 
 func closeQuorum(t testing.TB, q *quorum.Quorum) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := q.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)
