@@ -10,50 +10,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// wantUnknown checks that the request with the key k1 is not run: neither while its lease lasts, nor until its
-// retention of 24 h is over.
-func (s *site) wantUnknown(b redistest.Backend) {
-	s.t.Helper()
-	runs := s.runs.Load()
-	a := s.send()
-	s.want(a, http.StatusConflict, middleware.InFlight)
-	b.Elapse(s.t, leaseTTL)
-	for range 2 {
-		a = s.send()
-		s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
-		if got := a.problem(); got != "outcome-unknown" {
-			s.t.Errorf("problem %q, want outcome-unknown", got)
-		}
-		s.want(s.send(body("text/plain", "other")), http.StatusUnprocessableEntity, middleware.Reused)
-		b.Elapse(s.t, 11*time.Hour)
-	}
-	s.wantRuns(runs)
-	b.Elapse(s.t, 2*time.Hour)
-	_, _ = s.try(s.request(noRetry))
-	s.event()
-	s.wantRuns(runs + 1)
-}
-
-func TestAtMostOnceUnknownOutcomes(t *testing.T) {
-	for name, h := range map[string]http.HandlerFunc{
-		"panic":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		"broken": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "3") },
-		"said":   func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				s := serve(t, b, h, middleware.WithAtMostOnce(), middleware.WithMaxDuration(50*time.Millisecond))
-				_, _ = s.try(s.request(noRetry)) // its connection may break
-				if e := s.event(); e.Outcome != middleware.Unknown && e.Outcome != middleware.Panicked {
-					t.Errorf("%+v, want unknown or panicked", e)
-				}
-				s.wantUnknown(b)
-			})
-		})
-	}
-}
-
 // conformance: 19
 func TestAtMostOnceStoresFailures(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

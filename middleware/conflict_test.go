@@ -1,10 +1,11 @@
 package middleware_test
 
 import (
-	"io"
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
@@ -91,57 +92,6 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// conformance: 30
-func TestSameRequest(t *testing.T) {
-	t.Parallel()
-	for name, e := range map[string]edit{
-		"credential":           func(r *http.Request) { r.SetBasicAuth("ann", "a new password") },
-		"trace id":             header("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
-		"user agent":           header("User-Agent", "another"),
-		"date":                 header("Date", "Thu, 01 Jan 1970 00:00:00 GMT"),
-		"framing":              func(r *http.Request) { r.ContentLength = -1 },
-		"media type parameter": body("application/json; charset=utf-8", payment),
-		"media type case":      body("Application/JSON", payment),
-		"key parameter":        key(`"k1";p=2`),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := serve(t, redistest.Mini(t), payOnce())
-			s.want(s.send(), http.StatusCreated, middleware.Executed)
-			s.want(s.send(e), http.StatusCreated, middleware.Replayed)
-		})
-	}
-}
-
-func TestCustomFingerprint(t *testing.T) {
-	t.Parallel()
-	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithFingerprint("amount", func(_ *http.Request, body []byte) []byte {
-		return body[:len(`{"amount":1250`)]
-	}))
-	s.want(s.send(), http.StatusCreated, middleware.Executed)
-	s.want(s.send(body("text/plain", `{"amount":1250,"note":"x"}`)), http.StatusCreated, middleware.Replayed)
-	s.want(s.send(body("text/plain", `{"amount":1251,"note":"x"}`)), http.StatusUnprocessableEntity, middleware.Reused)
-}
-
-// conformance: 31
-func TestMultipart(t *testing.T) {
-	t.Parallel()
-	form := func(boundary, amount string) edit {
-		return body("multipart/form-data; boundary="+boundary,
-			"--"+boundary+"\r\nContent-Disposition: form-data; name=amount\r\n\r\n"+amount+"\r\n--"+boundary+"--\r\n")
-	}
-	s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.WriteString(w, r.FormValue("amount"))
-	})
-	first := s.send(form("aaa", "12"))
-	s.want(first, http.StatusOK, middleware.Executed)
-	if first.body != "12" {
-		t.Errorf("the handler read %q, want 12", first.body)
-	}
-	s.want(s.send(form("bbb", "12")), http.StatusOK, middleware.Replayed)
-	s.want(s.send(form("bbb", "13")), http.StatusUnprocessableEntity, middleware.Reused)
-}
-
 // conformance: 33
 func TestReplayComesAfterTodaysAuthorization(t *testing.T) {
 	t.Parallel()
@@ -190,5 +140,32 @@ func TestMountedTwice(t *testing.T) {
 				t.Errorf("keys %q, want %d", keys, test.keys)
 			}
 		})
+	}
+}
+
+// After a mismatch the problem and the Event tell whether the first request runs, or when it ended, and nothing else of it.
+func TestMismatchTellsOfTheFirst(t *testing.T) {
+	t.Parallel()
+	other := body("application/json", `{"amount":1}`)
+	g := newGate()
+	s := serve(t, redistest.Mini(t), behind(t, g, payOnce()))
+	before := time.Now().Truncate(time.Millisecond)
+	done := s.inBackground(g)
+	for _, running := range []bool{true, false} {
+		a := s.send(other)
+		e := s.want(a, http.StatusUnprocessableEntity, middleware.Reused)
+		var p middleware.Problem
+		if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+			t.Fatalf("%s: %v", a.body, err)
+		}
+		isTime := p.FirstEnded != nil && !p.FirstEnded.Before(before) && !p.FirstEnded.After(time.Now()) && p.FirstEnded.Equal(e.FirstEnded)
+		if p.FirstRunning != running || e.FirstRunning != running || isTime == running || strings.Contains(a.body, "1250") {
+			t.Errorf("running %t: %s, %+v", running, a.body, e)
+		}
+		if running {
+			close(g.open)
+			<-done
+			s.event()
+		}
 	}
 }

@@ -6,7 +6,7 @@
 //	mux.Handle("POST /payments", once(pay))
 //
 // Requests with the same key are one request. The first one runs the handler, and its response is stored in Redis. A
-// later one gets that response, with the header Idempotent-Replayed: true. [Middleware.Handler] describes each step.
+// later one gets that response, with the header Idempotent-Replayed: true. docs/reference.md describes each step.
 //
 // # What to decide
 //
@@ -70,7 +70,7 @@
 //
 // # Reading the code
 //
-// Middleware.Handler (handler.go) has the steps of a request, and exchange.serve follows them. read (request.go) makes
+// docs/reference.md has the steps of a request, and exchange.serve (handler.go) follows them. read (request.go) makes
 // the key and the fingerprint. What happens to a key is not HTTP: that is internal/run, which answers with a Result.
 // protect.go runs the handler, and product.go is its response as internal/run sees it. answer.go sends replays and
 // problems. [WithShadow] is in shadow.go. In internal, capture is the ResponseWriter that buffers a response, response a

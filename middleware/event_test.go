@@ -41,84 +41,72 @@ func phases(t *testing.T, e middleware.Event, from time.Time) string {
 }
 
 func TestEventPhases(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for name, test := range map[string]struct {
-			opts          []middleware.Option
-			handler       http.HandlerFunc
-			first, replay string
-		}{
-			"default":      {nil, payOnce(), "claim handler settle", "claim"},
-			"at most once": {[]middleware.Option{middleware.WithAtMostOnce()}, payOnce(), "claim handler settle", "claim"},
-			"journal": {
-				[]middleware.Option{middleware.WithJournal(newJournal(true))}, payOnce(), "claim journal handler settle", "claim",
-			},
-			"hold and journal": {
-				[]middleware.Option{middleware.WithAtMostOnce(), middleware.WithJournal(newJournal(true))}, payOnce(),
-				"claim journal handler settle", "claim",
-			},
-			"unknown": {
-				[]middleware.Option{middleware.WithAtMostOnce()},
-				func(_ http.ResponseWriter, r *http.Request) { middleware.FromContext(r.Context()).Unknown() }, "claim handler", "claim",
-			},
-			"freed": {
-				nil, func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() },
-				"claim handler settle", "claim handler settle",
-			},
-		} {
-			s := serve(t, b, test.handler, test.opts...)
-			for _, want := range []string{test.first, test.replay} {
-				from := time.Now()
-				s.send(key(`"` + name + `"`))
-				e := s.event()
-				if got := phases(t, e, from); got != want {
-					t.Errorf("%s: %s: %s, want %s", name, e.Outcome, got, want)
-				}
-				if e.Method != http.MethodPost {
-					t.Errorf("%s: method %q", name, e.Method)
-				}
+	t.Parallel()
+	for name, test := range map[string]struct {
+		opts          []middleware.Option
+		handler       http.HandlerFunc
+		edit          edit
+		first, replay string
+	}{
+		"default":     {nil, payOnce(), key("k"), "claim handler settle", "claim"},
+		"journal":     {[]middleware.Option{middleware.WithJournal(newJournal(true))}, payOnce(), key("k"), "claim journal handler settle", "claim"},
+		"unknown":     {[]middleware.Option{middleware.WithAtMostOnce()}, unknown, key("k"), "claim handler", "claim"},
+		"waits":       {[]middleware.Option{middleware.WithWait(time.Millisecond)}, unknown, key("k"), "claim handler", "claim wait"}, // the time is the fault
+		"unprotected": {nil, payOnce(), noKey, "handler", "handler"},
+		"freed": {
+			nil, func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() }, key("k"),
+			"claim handler settle", "claim handler settle",
+		},
+	} {
+		s := serve(t, redistest.Mini(t), test.handler, test.opts...)
+		for _, want := range []string{test.first, test.replay} {
+			from := time.Now()
+			s.send(test.edit)
+			e := s.event()
+			if got := phases(t, e, from); got != want || e.Method != http.MethodPost || want == "claim handler settle" && e.Size == 0 && name != "freed" {
+				t.Errorf("%s: %s: %s, want %s; %+v", name, e.Outcome, got, want, e)
 			}
 		}
-		s := serve(t, b, payOnce())
-		from := time.Now()
-		s.send(noKey)
-		if got := phases(t, s.event(), from); got != "handler" {
-			t.Errorf("unprotected: %s", got)
-		}
-	})
+	}
 }
 
-// Size is the length of the middleware's part of the value in Redis, and Age what has passed since.
-func TestEventSizeAndAge(t *testing.T) {
+const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+func traced(traceparent string) middleware.Option {
+	return middleware.WithTraceparent(func(context.Context) string { return traceparent })
+}
+
+// Size is the length of the middleware's part of the value in Redis, Age what has passed since, and Traceparent that of the
+// run, in every form of storage. An instance without the option tells the trace too.
+func TestEventOfAReplay(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		for name, opts := range forms() {
-			s := serve(t, b, payOnce(), opts...)
+			b.FlushAll(t)
+			s := serve(t, b, payOnce(), append(opts, traced(someTrace))...)
 			before := time.Now().Truncate(time.Millisecond)
-			first := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Executed)
-			again := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Replayed)
+			first := s.want(s.send(), http.StatusCreated, middleware.Executed)
+			without := serve(t, b, payOnce(), opts...)
+			again := without.want(without.send(), http.StatusCreated, middleware.Replayed)
 			if stored := len(rawOf(t, b, first.Key)[recordAt:]); first.Size != stored || again.Size != stored {
 				t.Errorf("%s: sizes %d and %d, want %d", name, first.Size, again.Size, stored)
 			}
-			if first.Age != 0 || again.Age <= 0 || again.Age > time.Since(before) {
-				t.Errorf("%s: ages %v and %v, want none, and up to %v", name, first.Age, again.Age, time.Since(before))
+			if first.Age != 0 || again.Age <= 0 || again.Age > time.Since(before) || first.Traceparent != "" || again.Traceparent != someTrace {
+				t.Errorf("%s: %+v, then %+v", name, first, again)
 			}
-			e := s.want(s.send(key(`"`+name+`"`), body("application/json", "{}")), http.StatusUnprocessableEntity, middleware.Reused)
+			e := s.want(s.send(body("application/json", "{}")), http.StatusUnprocessableEntity, middleware.Reused)
 			if e.Size != 0 || e.Age != 0 {
 				t.Errorf("%s: size %d and age %v of a refusal", name, e.Size, e.Age)
 			}
 		}
-		s := serve(t, b, func(_ http.ResponseWriter, r *http.Request) { _ = middleware.FromContext(r.Context()).Discard() })
-		if e := s.want(s.send(), http.StatusOK, middleware.Freed); e.Size != 0 {
-			t.Errorf("size %d, although nothing is stored", e.Size)
-		}
 	})
 }
 
-// A route-level middleware knows the pattern at once, one around a mux only once that has run.
+// A route-level middleware knows the pattern at once, one around a mux only once that has run. The observers are called in
+// their order, and the function of WithTraceparent once for a run.
 func TestEventPattern(t *testing.T) {
 	t.Parallel()
 	const path = "/payments/7"
 	ok := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
-	ofSubRouter := subRouterPattern(path)
 	type middlewares = func(http.Handler) http.Handler
 	for name, test := range map[string]struct {
 		mount         func(once middlewares) http.Handler
@@ -145,127 +133,24 @@ func TestEventPattern(t *testing.T) {
 			r.Post("/payments/{id}", ok)
 			return r
 		}, "/payments/{id}", ""},
-		"chi, sub-router": {func(once middlewares) http.Handler {
-			r := chi.NewRouter()
-			r.Route("/payments", func(r chi.Router) { r.With(once).Post("/{id}", ok) })
-			return r
-		}, ofSubRouter, ofSubRouter},
 		"none": {func(once middlewares) http.Handler { return once(ok) }, "", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var events []middleware.Event
-			h := test.mount(middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), fixedKey,
-				middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) })))
-			for range 2 {
-				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
-			}
-			if len(events) != 2 || events[0].Pattern != test.first || events[1].Pattern != test.replay ||
-				events[1].Outcome != middleware.Replayed {
-				t.Errorf("%+v, want the patterns %q and %q", events, test.first, test.replay)
-			}
-		})
-	}
-}
-
-// subRouterPattern returns what a handler in a sub-router of chi finds in its request: older versions have only the
-// sub-router's own part.
-func subRouterPattern(path string) (pattern string) {
-	r := chi.NewRouter()
-	r.Route("/payments", func(r chi.Router) {
-		r.Post("/{id}", func(_ http.ResponseWriter, r *http.Request) { pattern = r.Pattern })
-	})
-	r.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
-	return pattern
-}
-
-// A log and a library's metrics need not know of each other.
-func TestObservers(t *testing.T) {
-	t.Parallel()
-	var called []string
-	h := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), fixedKey,
-		middleware.WithObserver(func(_ context.Context, e middleware.Event) { called = append(called, "first "+string(e.Outcome)) }),
-		middleware.WithObserver(func(_ context.Context, e middleware.Event) { called = append(called, "second "+string(e.Outcome)) }),
-	)(payOnce())
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil))
-	if got := strings.Join(called, ", "); got != "first executed, second executed" {
-		t.Errorf("called: %s", got)
-	}
-}
-
-const someTrace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-func traced(traceparent string) middleware.Option {
-	return middleware.WithTraceparent(func(context.Context) string { return traceparent })
-}
-
-// Every form of a record has the trace of its run, and a replay tells it.
-func TestTraceparent(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for name, opts := range forms() {
-			s := serve(t, b, payOnce(), append(opts, traced(someTrace))...)
-			first := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Executed)
-			again := s.want(s.send(key(`"`+name+`"`)), http.StatusCreated, middleware.Replayed)
-			if first.Traceparent != "" || again.Traceparent != someTrace {
-				t.Errorf("%s: %q and %q, want %q of the replay", name, first.Traceparent, again.Traceparent, someTrace)
-			}
-		}
-		// An instance without the option reads such a record, and tells it too: its observer may want it.
-		s := serve(t, b, payOnce(), traced(someTrace))
-		s.want(s.send(), http.StatusCreated, middleware.Executed)
-		other := serve(t, b, payOnce())
-		if e := other.want(other.send(), http.StatusCreated, middleware.Replayed); e.Traceparent != someTrace {
-			t.Errorf("%q, want %q", e.Traceparent, someTrace)
-		}
-	})
-}
-
-// The tombstone of an unknown outcome says so in every form, with and without a trace.
-func TestUnknownNotStored(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for name, opts := range forms() {
-			for suffix, trace := range map[string]string{"": "", ", traced": someTrace} {
-				s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) {
-					_ = http.NewResponseController(w).Flush()
-					panic(http.ErrAbortHandler)
-				}, append(opts, traced(trace))...)
-				theirs := key(`"` + name + suffix + `"`)
-				_, _ = s.try(s.request(theirs, noRetry)) // its connection breaks
-				if e := s.event(); e.Outcome != middleware.Panicked {
-					t.Errorf("%s%s: %+v, want panicked", name, suffix, e)
+		var events []middleware.Event
+		calls, asked := 0, 0
+		h := test.mount(middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), fixedKey,
+			middleware.WithTraceparent(func(context.Context) string { asked++; return someTrace }),
+			middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) }),
+			middleware.WithObserver(func(context.Context, middleware.Event) {
+				if calls++; calls != len(events) {
+					t.Error("the second observer is called first")
 				}
-				a := s.send(theirs)
-				if e := s.want(a, http.StatusConflict, middleware.OutcomeUnknown); e.Err == nil {
-					t.Error("the Event has no error")
-				}
-				wantUnknownNotStored(t, a)
-				a = s.send(theirs, func(r *http.Request) { r.Header.Set("Accept", "text/html") })
-				s.want(a, http.StatusConflict, middleware.OutcomeUnknown)
-				if !strings.Contains(a.body, "<h1>We do not know whether this has worked</h1>") {
-					t.Errorf("%s%s: the page is %s", name, suffix, a.body)
-				}
-			}
+			})))
+		for range 2 {
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
 		}
-	})
-}
-
-// The function gets the context of the request, once for a run, and not for what is not stored.
-func TestTraceparentIsAskedOnce(t *testing.T) {
-	t.Parallel()
-	type name struct{}
-	asked := make(chan any, 10)
-	s := serve(t, redistest.Mini(t), payOnce(), middleware.WithTraceparent(func(ctx context.Context) string {
-		asked <- ctx.Value(name{})
-		return someTrace
-	}))
-	s.outer = func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), name{}, "outer")))
-		})
-	}
-	s.want(s.send(), http.StatusCreated, middleware.Executed)
-	s.want(s.send(), http.StatusCreated, middleware.Replayed)
-	if len(asked) != 1 || <-asked != "outer" {
-		t.Errorf("asked %d times more, or with another context", len(asked))
+		if len(events) != 2 || calls != 2 || asked != 1 || events[0].Pattern != test.first || events[1].Pattern != test.replay ||
+			events[1].Outcome != middleware.Replayed {
+			t.Errorf("%s: %+v, asked %d times; want the patterns %q and %q", name, events, asked, test.first, test.replay)
+		}
 	}
 }

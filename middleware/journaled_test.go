@@ -2,11 +2,9 @@ package middleware_test
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -143,27 +141,4 @@ func TestNoRowBesideAtMostOnce(t *testing.T) {
 			s.want(s.send(key("old")), http.StatusConflict, middleware.OutcomeUnknown)
 		})
 	})
-}
-
-func TestJournalOptions(t *testing.T) {
-	others := lock.New(redistest.Mini(t).Client(t), "test2")
-	for name, build := range map[string]func(){
-		"nil": func() { middleware.WithJournal(nil) },
-		"with WithFailOpen": func() {
-			middleware.Idempotency(new(lock.Locker), fixedKey, middleware.WithJournal(newJournal(true)), middleware.WithFailOpen())
-		},
-		"of another namespace": func() { middleware.Idempotency(others, fixedKey, middleware.WithJournal(newJournal(true))) },
-		"of another namespace, in Resolve": func() {
-			_ = middleware.Resolve(t.Context(), others, "key", "token", middleware.NothingHappened(), middleware.WithJournal(newJournal(true)))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				if text, _ := recover().(string); !strings.HasPrefix(text, "middleware.WithJournal: ") {
-					t.Errorf("panic %q", text)
-				}
-			}()
-			build()
-		})
-	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -126,23 +125,6 @@ func TestWhichKeysAreTooOld(t *testing.T) {
 	}
 }
 
-// While Redis does not answer, a key that is too old is refused and does not run.
-func TestKeyAgeInAnOutage(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]middleware.Option{
-		"by default": nil, "fail open": {middleware.WithFailOpen()}, "a journal": {middleware.WithJournal(newJournal(true))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			locker := lock.New(redistest.NewClient(t, "127.0.0.1:1"), "test")
-			t.Cleanup(func() { _ = locker.Close(t.Context()) })
-			s := serveOn(t, locker, payOnce(), old(opts...)...)
-			s.wantRefused(s.send(aged(2*time.Hour)), http.StatusServiceUnavailable, middleware.StoreUnavailable, "store-unavailable")
-			s.wantRuns(0)
-		})
-	}
-}
-
 // A key that may run still has its response: also one that was made in the future.
 func TestResponsesOutliveTheAge(t *testing.T) {
 	t.Parallel()
@@ -159,30 +141,4 @@ func TestResponsesOutliveTheAge(t *testing.T) {
 			t.Errorf("kept for %v, %v, want %v", info.TTL, err, want)
 		}
 	}
-}
-
-func TestWithKeyAgePanics(t *testing.T) {
-	t.Parallel()
-	locker := newLocker(t, redistest.Mini(t).Client(t))
-	for name, configure := range map[string]func(){
-		"zero":     func() { middleware.WithKeyAge(0, headerKey) },
-		"negative": func() { middleware.WithKeyAge(-time.Hour, headerKey) },
-		"no part":  func() { middleware.WithKeyAge(time.Hour, nil) },
-		"above the default retention": func() {
-			middleware.Idempotency(locker, headerKey, middleware.WithKeyAge(24*time.Hour+1, headerKey))
-		},
-		"above a retention that is given later": func() {
-			middleware.Idempotency(locker, headerKey, middleware.WithKeyAge(time.Hour, headerKey), middleware.WithRetention(time.Minute))
-		},
-	} {
-		func() {
-			defer func() {
-				if got, _ := recover().(string); !strings.Contains(got, "middleware.WithKeyAge") {
-					t.Errorf("%s: panic %q, want one that names middleware.WithKeyAge", name, got)
-				}
-			}()
-			configure()
-		}()
-	}
-	middleware.Idempotency(locker, headerKey, middleware.WithKeyAge(24*time.Hour, headerKey))
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
@@ -306,6 +307,27 @@ func TestKeyTakenByAnother(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What the other request left has a payload that is no response: a later release may have written it.
+func TestKeyTakenByAnUnreadableResponse(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	run := beginLost(t, b, own)
+	rival := serveKeyed(t, newLocker(t, b.Client(t)), fixedKey, payOnce())
+	rival.want(rival.send(), http.StatusCreated, middleware.Executed)
+	key, codec := b.Keys(t)[0], new(record.Codec)
+	value := rawOf(t, b, key)
+	stored, err := codec.Decode(key, value[recordAt:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.Body = []byte("no response")
+	if err := b.Client(t).Set(t.Context(), key, codec.Append(value[:recordAt:recordAt], key, &stored), time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	run.wantLost(run.end(), http.StatusInternalServerError, "record-unreadable")
+	rival.wantUnreadable("not an HTTP response")
 }
 
 // A response of which a byte has left is sent to its end, and what another request has stored stays.

@@ -88,30 +88,3 @@ func TestRefusedInside(t *testing.T) {
 		})
 	}
 }
-
-// A transaction inside of a run without a journal is not that of the run around it, which has one.
-func TestTransactionInsideOfARunWithoutAJournal(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		modes(t, func(t *testing.T, j *memJournal) {
-			b.FlushAll(t)
-			locker := newLocker(t, b.Client(t))
-			inner := middleware.Idempotency(locker, fixedKey)(payInTx(j))
-			gateway := middleware.Idempotency(locker, keyfunc.Header("Idempotency-Key"), middleware.WithJournal(j))
-			h := gateway(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				inner.ServeHTTP(httptest.NewRecorder(), r)
-				if err := j.inTx(r.Context(), func() error { return created(w) }); err != nil {
-					t.Errorf("the outer transaction: %v", err)
-				}
-			}))
-			for range 2 {
-				r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
-				r.Header.Set("Idempotency-Key", "k1")
-				h.ServeHTTP(w, r)
-				if w.Code != http.StatusCreated || w.Body.String() != "created" {
-					t.Errorf("%d %q, want the outer run's response", w.Code, w.Body)
-				}
-			}
-			j.want(t, 2, 1) // both effects, and the row of the outer run alone
-		})
-	})
-}

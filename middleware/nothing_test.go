@@ -1,14 +1,14 @@
 package middleware_test
 
 import (
-	"fmt"
-	"io"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -26,137 +26,128 @@ func refuse(w http.ResponseWriter) {
 
 // A response for which WithNothingHappened says so frees the key in every mode, unless the run has said or done something that
 // speaks against it. Then it counts as without the option.
+//
+// fault: the run's time is over before the handler answers. Expected: it may have done something, so its refusal is stored.
 func TestWithNothingHappened(t *testing.T) {
 	t.Parallel()
-	modes := map[string]func() []middleware.Option{
-		"at most once": func() []middleware.Option { return []middleware.Option{middleware.WithAtMostOnce()} },
-		"intent":       func() []middleware.Option { return []middleware.Option{middleware.WithJournal(newJournal(true))} },
-		"all stored":   func() []middleware.Option { return []middleware.Option{middleware.WithStored(middleware.StoreAll)} },
-		"shadow": func() []middleware.Option {
-			return []middleware.Option{middleware.WithAtMostOnce(), middleware.WithShadow()}
-		},
-	}
 	exec := func(r *http.Request) *middleware.Execution { return middleware.FromContext(r.Context()) }
-	for name, c := range map[string]struct {
-		handle http.HandlerFunc
-		first  middleware.Outcome // with all responses stored; empty if it frees the key
-	}{
-		"refusal": {func(w http.ResponseWriter, _ *http.Request) { refuse(w) }, ""},
-		"header after the status": {func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			w.Header().Set("Retry-After", "1")
-		}, middleware.Executed},
-		"header removed after the status": {func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w)
-			w.Header().Del("Retry-After")
-		}, ""},
-		"another status": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusBadGateway)
-		}, middleware.Executed},
-		"Discard": {func(w http.ResponseWriter, r *http.Request) { _ = exec(r).Discard(); refuse(w) }, ""},
-		"Keep":    {func(w http.ResponseWriter, r *http.Request) { exec(r).Keep(); refuse(w) }, middleware.Executed},
-		"Unknown": {func(w http.ResponseWriter, r *http.Request) { exec(r).Unknown(); refuse(w) }, middleware.Unknown},
-		"Flush": {func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w)
-			_ = http.NewResponseController(w).Flush()
-		}, middleware.Executed},
-		"too long": {func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w)
-			_, _ = io.WriteString(w, strings.Repeat("x", 101))
-		}, middleware.NotStored},
-		"broken": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "5")
-			refuse(w)
-		}, middleware.Unknown},
-	} {
-		for mode, opts := range modes {
-			t.Run(name+"/"+mode, func(t *testing.T) {
-				t.Parallel()
-				s := serve(t, redistest.Mini(t), c.handle, append(opts(), middleware.WithNothingHappened(isRefusal), middleware.WithMaxResponse(100))...)
-				want, again := c.first, middleware.Outcome("")
-				if want == "" {
-					want, again = middleware.Freed, middleware.Freed
-				}
-				for range 2 {
-					resp, err := s.client.Do(s.request()) // a broken response cannot be read
-					if err == nil {
-						_, _ = io.Copy(io.Discard, resp.Body)
-						resp.Body.Close()
-					}
-				}
-				if e := s.event(); e.Outcome != want {
-					t.Errorf("outcome %s (%v), want %s", e.Outcome, e.Err, want)
-				}
-				if e := s.event(); (e.Outcome == middleware.Freed) != (again == middleware.Freed) {
-					t.Errorf("then %s (%v)", e.Outcome, e.Err)
-				}
-			})
-		}
-	}
-}
-
-// fault: the run's time is over before the handler answers. Expected: it may have done something, so its refusal is stored.
-func TestNothingHappenedTooLate(t *testing.T) {
-	t.Parallel()
-	for name, opts := range map[string][]middleware.Option{"acting": nil, "shadow": {middleware.WithShadow()}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const limit = time.Millisecond
-			s := serve(t, redistest.Mini(t), func(w http.ResponseWriter, r *http.Request) {
-				select {
-				case <-r.Context().Done():
-				case <-time.After(100 * limit): // in shadow, where the context does not end: the time itself is the fault
-				}
-				refuse(w)
-			}, append(opts, middleware.WithAtMostOnce(), middleware.WithMaxDuration(limit), middleware.WithNothingHappened(isRefusal))...)
-			s.want(s.send(), http.StatusServiceUnavailable, middleware.Executed)
-			s.want(s.send(), http.StatusServiceUnavailable, middleware.Replayed)
-		})
-	}
-}
-
-// A middleware inside refuses for now, with what isRefusal is true for: the handler may have had an effect before.
-func TestNothingHappenedAndARefusalInside(t *testing.T) {
-	t.Parallel()
 	closed := newLocker(t, redistest.Mini(t).Client(t))
 	if err := closed.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	inside := middleware.Idempotency(closed, keyfunc.Anonymous())(http.NotFoundHandler())
-	s := serve(t, redistest.Mini(t), inside.ServeHTTP, middleware.WithAtMostOnce(), middleware.WithNothingHappened(isRefusal))
-	s.send()
-	if e := s.event(); e.Outcome != middleware.Unknown {
-		t.Errorf("%s, want %s", e.Outcome, middleware.Unknown)
+	for name, test := range map[string]struct {
+		handle http.HandlerFunc
+		first  middleware.Outcome // where a 5xx is stored
+	}{
+		"refusal": {func(w http.ResponseWriter, _ *http.Request) { refuse(w) }, middleware.Freed},
+		"header after the status": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			w.Header().Set("Retry-After", "1")
+		}, middleware.Executed},
+		"header removed after the status": {func(w http.ResponseWriter, _ *http.Request) { refuse(w); w.Header().Del("Retry-After") }, middleware.Freed},
+		"Keep":                            {func(w http.ResponseWriter, r *http.Request) { exec(r).Keep(); refuse(w) }, middleware.Executed},
+		"Unknown":                         {func(w http.ResponseWriter, r *http.Request) { exec(r).Unknown(); refuse(w) }, middleware.Unknown},
+		"Flush":                           {func(w http.ResponseWriter, _ *http.Request) { refuse(w); w.(http.Flusher).Flush() }, middleware.Executed},
+		"too late":                        {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); refuse(w) }, middleware.Executed},
+		"of a middleware inside":          {inside.ServeHTTP, middleware.Unknown},
+	} {
+		for mode, opts := range map[string]middleware.Option{
+			"at most once": middleware.WithAtMostOnce(), "intent": middleware.WithJournal(newJournal(true)),
+		} {
+			s := serve(t, redistest.Mini(t), test.handle, opts, middleware.WithNothingHappened(isRefusal), middleware.WithMaxDuration(300*time.Millisecond))
+			a := s.send()
+			if e := s.event(); a.status != http.StatusServiceUnavailable || e.Outcome != test.first {
+				t.Errorf("%s, %s: %d, %s (%v), want %s", name, mode, a.status, e.Outcome, e.Err, test.first)
+			}
+			s.send()
+			if e := s.event(); (e.Outcome == middleware.Freed) != (test.first == middleware.Freed) {
+				t.Errorf("%s, %s: then %s (%v)", name, mode, e.Outcome, e.Err)
+			}
+		}
 	}
 }
 
-// In a transaction such a response rolls back, unless the handler has called Keep or Unknown: what the handler then answers
-// counts.
-func TestNothingHappenedInTx(t *testing.T) {
+// In a transaction such a response, and a 5xx with WithoutServerErrors, roll back: what the handler then answers counts. After
+// Keep or Unknown only a 5xx does.
+func TestRolledBackByTheResponse(t *testing.T) {
 	t.Parallel()
-	modes(t, func(t *testing.T, j *memJournal) {
-		var say func(*middleware.Execution)
+	for name, test := range map[string]struct {
+		opt     middleware.Option
+		say     func(*middleware.Execution)
+		why     string // in the error of InTx; empty if it is committed
+		outcome middleware.Outcome
+	}{
+		"WithNothingHappened":          {middleware.WithNothingHappened(isRefusal), func(*middleware.Execution) {}, "WithNothingHappened", middleware.Freed},
+		"WithNothingHappened, Keep":    {middleware.WithNothingHappened(isRefusal), (*middleware.Execution).Keep, "", middleware.Executed},
+		"WithNothingHappened, Unknown": {middleware.WithNothingHappened(isRefusal), (*middleware.Execution).Unknown, "", middleware.Executed},
+		"WithoutServerErrors":          {middleware.WithoutServerErrors(), func(*middleware.Execution) {}, "WithoutServerErrors", middleware.Freed},
+		"WithoutServerErrors, Keep":    {middleware.WithoutServerErrors(), (*middleware.Execution).Keep, "WithoutServerErrors", middleware.Freed},
+		"neither":                      {middleware.WithRequired(), func(*middleware.Execution) {}, "", middleware.Executed},
+	} {
+		j := newJournal(false)
 		s, _ := journaled(t, redistest.Mini(t), j, func(w http.ResponseWriter, r *http.Request) {
-			if say != nil {
-				say(middleware.FromContext(r.Context()))
-			}
-			err := j.inTx(r.Context(), func() error { refuse(w); return nil })
-			if (say != nil) != (err == nil) || err != nil && !strings.Contains(err.Error(), "WithNothingHappened") {
-				t.Errorf("InTx returned %v", err)
+			test.say(middleware.FromContext(r.Context()))
+			err := j.inTx(r.Context(), func() error { w.Header().Set("X-Inside", "1"); refuse(w); return nil })
+			if (err != nil) != (test.why != "") || err != nil && !strings.Contains(err.Error(), test.why) {
+				t.Errorf("%s: InTx returned %v", name, err)
 			}
 			if err != nil {
 				refuse(w)
 			}
-		}, middleware.WithNothingHappened(isRefusal))
-		s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
-		j.want(t, 0, 0)
-		for i, of := range []func(*middleware.Execution){(*middleware.Execution).Keep, (*middleware.Execution).Unknown} {
-			say = of
-			k := key(fmt.Sprint("said-", i))
-			s.want(s.send(k), http.StatusServiceUnavailable, middleware.Executed)
-			s.want(s.send(k), http.StatusServiceUnavailable, middleware.Replayed)
-			j.want(t, i+1, i+1)
+		}, test.opt)
+		a := s.send()
+		if s.want(a, http.StatusServiceUnavailable, test.outcome); (a.header.Get("X-Inside") == "") != (test.why != "") {
+			t.Errorf("%s: %v", name, a.header)
 		}
-	})
+		if n := map[bool]int{true: 1}[test.why == ""]; true {
+			j.want(t, n, n)
+		}
+	}
+}
+
+// A 5xx that the handler gives outside of its transaction, which was rolled back, is kept where the rule or Keep says so: by
+// WithStored, with an intent journal, and after Keep. With WithoutServerErrors it is not. Only without any transaction the Event
+// says that the journal protects nothing.
+func TestKeptFailureAfterARollback(t *testing.T) {
+	t.Parallel()
+	keep := (*middleware.Execution).Keep
+	nothing := func(*middleware.Execution) {}
+	for name, test := range map[string]struct {
+		intent bool
+		noTx   bool
+		say    func(*middleware.Execution)
+		opts   []middleware.Option
+		want   middleware.Outcome
+	}{
+		"by default":                {false, false, nothing, nil, middleware.Freed},
+		"Keep":                      {false, false, keep, nil, middleware.Executed},
+		"Keep, no transaction":      {false, true, keep, nil, middleware.Executed},
+		"WithStored":                {false, false, nothing, []middleware.Option{middleware.WithStored(middleware.StoreAll)}, middleware.Executed},
+		"intent":                    {true, false, nothing, nil, middleware.Executed},
+		"intent, no transaction":    {true, true, nothing, nil, middleware.Executed},
+		"WithoutServerErrors, Keep": {false, false, keep, []middleware.Option{middleware.WithoutServerErrors()}, middleware.Freed},
+	} {
+		j := newJournal(test.intent)
+		s, _ := journaled(t, redistest.Mini(t), j, func(w http.ResponseWriter, r *http.Request) {
+			test.say(middleware.FromContext(r.Context()))
+			if !test.noTx {
+				if err := j.inTx(r.Context(), func() error { _ = created(w); return errDown }); err != errDown {
+					t.Errorf("%s: InTx returned %v", name, err)
+				}
+			}
+			w.WriteHeader(http.StatusBadGateway)
+		}, test.opts...)
+		a := s.send()
+		e := s.want(a, http.StatusBadGateway, test.want)
+		if isOutside := errors.Is(e.Err, run.ErrOutsideTx); a.body != "" || isOutside != (test.noTx && !test.intent) {
+			t.Errorf("%s: %q, error %v", name, a.body, e.Err)
+		}
+		rows := map[bool]int{true: 1}[test.want == middleware.Executed]
+		j.want(t, 0, rows)
+		if test.want == middleware.Executed {
+			s.want(s.send(), http.StatusBadGateway, middleware.Replayed)
+			s.wantRuns(1)
+		}
+	}
 }

@@ -48,7 +48,7 @@ func WithStored(f func(status int) bool) Option {
 //
 // What f returns does not count after [Execution.Keep] or [Execution.Unknown], once a byte of the response was sent or a
 // transaction was committed, if the handler returned after its context was done, or if the response passes on the refusal of
-// a middleware inside (see [Middleware.Handler]). Within Journal.InTx or Around of a journal ([WithJournal]) such a response
+// a middleware inside (docs/reference.md). Within Journal.InTx or Around of a journal ([WithJournal]) such a response
 // rolls the transaction back: InTx returns an error, and what the handler then answers counts.
 //
 // f is called concurrently. If the option is given more than once, the last f counts. WithNothingHappened panics when f is

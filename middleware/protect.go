@@ -19,8 +19,7 @@ var (
 		"so its response cannot be stored")
 )
 
-// protect runs the handler, concludes the run, and sends the response. The numbers are the steps of
-// [Middleware.Handler].
+// protect runs the handler, concludes the run, and sends the response. The numbers are the steps in docs/reference.md.
 func (x *exchange) protect(next http.Handler) {
 	m, r, w := x.m, &x.in.run, &x.product.writer
 	r.ContextKey, r.ContextValue = executionKey{}, &x.exec

@@ -40,40 +40,6 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// conformance: 19
-func TestWhichResponsesAreStored(t *testing.T) {
-	t.Parallel()
-	all := []int{200, 201, 204, 299, 303, 304, 400, 402, 409, 410, 411, 413, 414, 416, 417, 422, 424, 426, 431, 451, 499,
-		401, 403, 404, 405, 408, 412, 415, 423, 425, 428, 429, 500, 501, 502, 503, 504, 599}
-	freed := all[slices.Index(all, 401):]
-	for name, test := range map[string]struct {
-		opts  []middleware.Option
-		freed []int
-	}{
-		"default":    {nil, freed},
-		"all":        {[]middleware.Option{middleware.WithStored(middleware.StoreAll)}, nil},
-		"no success": {[]middleware.Option{middleware.WithStored(func(s int) bool { return s >= 300 })}, []int{200, 201, 204, 299}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, status := range all {
-				b := redistest.Mini(t)
-				s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }, test.opts...)
-				if slices.Contains(test.freed, status) {
-					s.want(s.send(), status, middleware.Freed)
-					if keys := b.Keys(t); len(keys) > 0 {
-						t.Errorf("%d: left: %q", status, keys)
-					}
-					s.want(s.send(), status, middleware.Freed)
-				} else {
-					s.want(s.send(), status, middleware.Executed)
-					s.want(s.send(), status, middleware.Replayed)
-				}
-			}
-		})
-	}
-}
-
 // conformance: 21
 func TestRetention(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {

@@ -204,25 +204,3 @@ func cancelled() context.Context {
 	cancel()
 	return ctx
 }
-
-func TestNewPanics(t *testing.T) {
-	t.Parallel()
-	locker, key := newLocker(t, redistest.Mini(t).Client(t)), keyfunc.Anonymous()
-	for want, f := range map[string]func(){
-		"middleware.New: the locker is nil":         func() { middleware.New(nil, key) },
-		"middleware.New: key is nil":                func() { middleware.New(locker, nil) },
-		"middleware.Idempotency: key is nil":        func() { middleware.Idempotency(locker, nil) },
-		"middleware.New: option 1 is nil":           func() { middleware.New(locker, key, nil) },
-		"middleware.Idempotency: option 1 is nil":   func() { middleware.Idempotency(locker, key, nil) },
-		"middleware.WithPlaintextReads: means noth": func() { middleware.New(locker, key, middleware.WithPlaintextReads()) },
-	} {
-		func() {
-			defer func() {
-				if got := fmt.Sprint(recover()); !strings.Contains(got, want) {
-					t.Errorf("panic %q, want one that has %q", got, want)
-				}
-			}()
-			f()
-		}()
-	}
-}

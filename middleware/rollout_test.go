@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -24,14 +23,11 @@ func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 	same := answers{"in-flight", replays, runs}
 	for name, test := range map[string]struct {
 		option  middleware.Option
-		locker  lock.Option
 		without answers // of the instance without the option, to what the one with it has left
 		with    answers // the other way round
 	}{
 		"no option":       {without: same, with: same},
 		"WithCompression": {option: middleware.WithCompression(0), without: same, with: same},
-		"WithFencing":     {locker: lock.WithFencing(), without: same, with: same},
-		"WithRequired":    {option: middleware.WithRequired(), without: same, with: same},
 		"WithKeyAge":      {option: middleware.WithKeyAge(time.Hour, headerKey), without: same, with: same},
 		"WithEncryption": {
 			option:  middleware.WithEncryption(secret),
@@ -40,11 +36,6 @@ func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 		},
 		"WithFingerprint": {
 			option:  middleware.WithFingerprint("amount", func(_ *http.Request, body []byte) []byte { return body }),
-			without: answers{"in-flight", "fingerprint-changed", runs},
-			with:    answers{"in-flight", "fingerprint-changed", runs},
-		},
-		"WithJSONFingerprint": {
-			option:  middleware.WithJSONFingerprint(),
 			without: answers{"in-flight", "fingerprint-changed", runs},
 			with:    answers{"in-flight", "fingerprint-changed", runs},
 		},
@@ -72,14 +63,10 @@ func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 					g := newGate()
 					instance := func(has bool) *site {
 						var opts []middleware.Option
-						var lockerOpts []lock.Option
 						if has && test.option != nil {
 							opts = append(opts, test.option)
 						}
-						if has && test.locker != nil {
-							lockerOpts = append(lockerOpts, test.locker)
-						}
-						return serveOn(t, newLocker(t, b.Client(t), lockerOpts...), func(w http.ResponseWriter, r *http.Request) {
+						return serveOn(t, newLocker(t, b.Client(t)), func(w http.ResponseWriter, r *http.Request) {
 							switch r.Header.Get("X-Test") {
 							case "held":
 								g.pass()
@@ -112,11 +99,7 @@ func TestInstancesWithAndWithoutAnOption(t *testing.T) {
 					first.send(key("completed"))
 					check("completed", direction.want.completed)
 
-					once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // does not repeat a request
-					if resp, err := once.Do(first.request(key("unknown"), header("X-Test", "dies"))); err == nil {
-						t.Errorf("the handler died, and the client got %s", resp.Status)
-						resp.Body.Close()
-					}
+					_, _ = first.try(first.request(key("unknown"), header("X-Test", "dies"), noRetry))
 					b.Elapse(t, 11*time.Second)
 					check("unknown", direction.want.unknown)
 				})

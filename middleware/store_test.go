@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -189,40 +188,4 @@ func TestRoundTrips(t *testing.T) {
 		close(g.open)
 		<-done
 	})
-}
-
-func TestWrongConfigurationPanics(t *testing.T) {
-	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = client.Close() })
-	locker, standard := lock.New(client, "test"), keyfunc.Standard(keyfunc.Anonymous())
-	for want, f := range map[string]func(){
-		"middleware.Idempotency: the locker": func() { middleware.Idempotency(nil, standard) },
-		"middleware.Idempotency: key":        func() { middleware.Idempotency(locker, nil) },
-		"middleware.Idempotency: option 2": func() {
-			middleware.Idempotency(locker, standard, middleware.WithRequired(), nil)
-		},
-		"middleware.WithMethods: no":      func() { middleware.WithMethods() },
-		"middleware.WithMethods: empty":   func() { middleware.WithMethods("PUT", "") },
-		"middleware.WithRetention: 999µs": func() { middleware.WithRetention(999 * time.Microsecond) },
-		"middleware.WithStored":           func() { middleware.WithStored(nil) },
-		"middleware.WithMaxDuration: 0s":  func() { middleware.WithMaxDuration(0) },
-		"middleware.WithMaxBody: -1":      func() { middleware.WithMaxBody(-1) },
-		"middleware.WithMaxResponse: -1":  func() { middleware.WithMaxResponse(-1) },
-		"middleware.WithFingerprint: f":   func() { middleware.WithFingerprint("name", nil) },
-		"middleware.WithFingerprint: name": func() {
-			middleware.WithFingerprint("", func(*http.Request, []byte) []byte { return nil })
-		},
-		"middleware.WithObserver": func() { middleware.WithObserver(nil) },
-		"middleware.WithProblem":  func() { middleware.WithProblem(nil) },
-	} {
-		t.Run(want, func(t *testing.T) {
-			defer func() {
-				if got, _ := recover().(string); !strings.HasPrefix(got, want) {
-					t.Errorf("panic %q, want one that begins with %q", got, want)
-				}
-			}()
-			f()
-		})
-	}
 }

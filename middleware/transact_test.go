@@ -100,3 +100,17 @@ func fails(ops ...string) func(string) error {
 		return nil
 	}
 }
+
+// No transaction begins once a byte of the response has been sent.
+func TestTransactionAfterAFlush(t *testing.T) {
+	t.Parallel()
+	j := newJournal(true)
+	s, _ := journaled(t, redistest.Mini(t), j, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		if err := j.inTx(r.Context(), func() error { return created(w) }); !errors.Is(err, middleware.ErrCommitted) {
+			t.Errorf("InTx after a flush: %v, want ErrCommitted", err)
+		}
+	})
+	s.want(s.send(), http.StatusOK, middleware.Executed)
+	j.want(t, 0, 1)
+}

@@ -165,14 +165,25 @@ func withLength(length, body string) func(http.ResponseWriter) {
 	}
 }
 
-// A TimedOut response goes out without what the handler has prepared for one.
+// endless is a context whose deadline has passed and that is never done.
+type endless struct{ context.Context }
+
+func (endless) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+func (endless) Done() <-chan struct{}       { return nil }
+
+// A TimedOut response goes out without what the handler has prepared for one, and after an outer deadline when the middleware
+// that has set it has been told.
 func TestTimedOutResponseIsBare(t *testing.T) {
-	w, under, _ := begin(http.MethodPost)
-	w.Header().Set("Location", "/1")
-	w.Finish(true)
-	w.Deliver(t.Context())
-	if under.Code != http.StatusGatewayTimeout || under.Header().Get("Location") != "" || under.Header().Get("X-Outer") != "1" {
-		t.Errorf("the client got %d, %v; want a 504 with the outer header alone", under.Code, under.Header())
+	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, outer := range []context.Context{t.Context(), over, endless{t.Context()}} {
+		w, under, _ := begin(http.MethodPost)
+		w.Header().Set("Location", "/1")
+		w.Finish(true)
+		w.Deliver(outer)
+		if under.Code != http.StatusGatewayTimeout || under.Header().Get("Location") != "" || under.Header().Get("X-Outer") != "1" {
+			t.Errorf("the client got %d, %v; want a 504 with the outer header alone", under.Code, under.Header())
+		}
 	}
 }
 
