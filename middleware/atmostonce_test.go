@@ -10,36 +10,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// conformance: 19
-func TestAtMostOnceStoresFailures(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		for status, want := range map[int]middleware.Outcome{
-			500: middleware.Replayed, 503: middleware.Replayed, 599: middleware.Replayed, 422: middleware.Replayed,
-			429: middleware.Freed, 403: middleware.Freed,
-		} {
-			b.FlushAll(t)
-			s := serve(t, b, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }, middleware.WithAtMostOnce())
-			s.send()
-			s.event()
-			s.want(s.send(), status, want)
-		}
-		b.FlushAll(t)
-		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
-			if err := middleware.FromContext(r.Context()).Discard(); err != nil {
-				t.Error(err)
-			}
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}, middleware.WithAtMostOnce())
-		for range 2 {
-			s.want(s.send(), http.StatusServiceUnavailable, middleware.Freed)
-		}
-		s.wantRuns(2)
-		if keys := b.Keys(t); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
-	})
-}
-
 // If the run does not begin, no key stays abandoned, although the claim has its hold from the first, and its release
 // fails at first.
 func TestAtMostOnceDoesNotBegin(t *testing.T) {

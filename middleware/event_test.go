@@ -117,11 +117,6 @@ func TestEventPattern(t *testing.T) {
 			mux.Handle("POST /payments/{id}", once(ok))
 			return mux
 		}, "POST /payments/{id}", "POST /payments/{id}"},
-		"ServeMux, all": {func(once middlewares) http.Handler {
-			mux := http.NewServeMux()
-			mux.Handle("POST /payments/{id}", ok)
-			return once(mux)
-		}, "POST /payments/{id}", ""},
 		"chi, With": {func(once middlewares) http.Handler {
 			r := chi.NewRouter()
 			r.With(once).Post("/payments/{id}", ok)

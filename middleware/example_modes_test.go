@@ -35,24 +35,6 @@ func postToDying(h http.Handler) {
 	post(h, "8e03978e", `{"amount":1250}`)
 }
 
-// The default mode: after a crash a retry runs, once the lease has run out.
-func ExampleIdempotency_crash() {
-	locker, server := startLocker()
-	defer server.stop()
-	pay := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()))(dying())
-
-	postToDying(pay)
-	postToDying(pay) // within the lease
-	server.FastForward(10 * time.Second)
-	postToDying(pay)
-	// Output:
-	// paying; the process dies
-	// no response
-	// 409
-	// paying again
-	// 201
-}
-
 // After a crash no retry runs.
 func ExampleWithAtMostOnce() {
 	locker, server := startLocker()

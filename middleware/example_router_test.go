@@ -13,31 +13,6 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Around the handlers of http.ServeMux, the route is known: PathValue has its wildcards, and the Event its pattern.
-func ExampleIdempotency_serveMux() {
-	locker, server := startLocker()
-	defer server.stop()
-	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithObserver(printPattern))
-
-	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{order}/payments", once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "order %s is paid", r.PathValue("order"))
-	})))
-	mux.HandleFunc("GET /orders/{order}", showOrder) // changes nothing, so it needs no protection
-
-	for range 2 {
-		postTo(mux, "/orders/17/payments")
-	}
-	postTo(mux, "/orders/18/payments") // the same key on another path is another request
-	// Output:
-	// executed POST /orders/{order}/payments
-	// 200 order 17 is paid
-	// replayed POST /orders/{order}/payments
-	// 200 order 17 is paid
-	// executed POST /orders/{order}/payments
-	// 200 order 18 is paid
-}
-
 // In chi, With puts the middleware on the routes that have effects, in groups and sub-routers too. Authentication and
 // other middlewares for all routes stay in Use. In Use of a whole router this middleware would come before the route is
 // known: it would claim keys for 404s and 405s, and for routes that need no protection.
@@ -72,10 +47,6 @@ func ExampleIdempotency_chi() {
 	// 200 a preview
 	// 404 404 page not found
 }
-
-func printPattern(_ context.Context, e middleware.Event) { fmt.Println(e.Outcome, e.Pattern) }
-
-func showOrder(http.ResponseWriter, *http.Request) {}
 
 func preview(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a preview") }
 

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -85,33 +84,4 @@ func ExampleWithWait() {
 	// an order is placed
 	// 303
 	// 303 replayed
-}
-
-// Your own handler is tested on miniredis: FastForward moves its clock, so that no test sleeps.
-func Example_testing() {
-	test := func(t *testing.T, protected http.Handler) {
-		server := miniredis.RunT(t)
-		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-		defer client.Close()
-		locker := lock.New(client, "test")
-		defer locker.Close(t.Context())
-
-		once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()))
-		send := func() *httptest.ResponseRecorder {
-			r := httptest.NewRequest(http.MethodPost, "/payments", nil)
-			r.Header.Set("Idempotency-Key", "k1")
-			w := httptest.NewRecorder()
-			once(protected).ServeHTTP(w, r)
-			return w
-		}
-		send()
-		if got := send().Header().Get("Idempotent-Replayed"); got != "true" {
-			t.Errorf("the second response is no replay")
-		}
-		server.FastForward(24 * time.Hour)
-		if got := send().Header().Get("Idempotent-Replayed"); got != "" {
-			t.Errorf("replayed after its retention")
-		}
-	}
-	_ = test // called from a func TestPayments(t *testing.T)
 }

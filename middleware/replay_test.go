@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -129,29 +128,6 @@ func TestPanic(t *testing.T) {
 			s.wantRuns(2)
 		}
 	})
-}
-
-// conformance: 23
-func TestGoexit(t *testing.T) {
-	t.Parallel()
-	b := redistest.Mini(t)
-	s := serve(t, b, func(http.ResponseWriter, *http.Request) { runtime.Goexit() })
-	s.outer = func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			returned := make(chan bool, 1)
-			go func() {
-				answered := false
-				defer func() { returned <- answered }()
-				next.ServeHTTP(w, r)
-				answered = true
-			}()
-			if !<-returned {
-				w.WriteHeader(http.StatusTeapot)
-			}
-		})
-	}
-	s.want(s.send(), http.StatusTeapot, middleware.Panicked)
-	s.want(s.send(), http.StatusConflict, middleware.InFlight)
 }
 
 // conformance: 41
