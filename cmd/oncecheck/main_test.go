@@ -209,7 +209,7 @@ func TestFirstSteps(t *testing.T) {
 		{strings.Replace(server.URL, "http:", "https:", 1) + "/silent", body, exitNotAsked, "with http://"},
 		{strings.TrimPrefix(server.URL, "http://") + "/payment", body, exitNotAsked, "Is the path right?"},
 		{server.URL + "/read-only", body, exitNotAsked, "-X PUT"},
-		{server.URL + "/bodiless", nil, exitNotAsked, "Does the request need a body?"},
+		{server.URL + "/bodiless", nil, exitNotAsked, "Is the request valid"},
 		{server.URL + "/bodiless", body, exitNotAsked, "Is the request valid"},
 		{server.URL + "/busy", body, exitNotAsked, "log"},
 		{server.URL + "/moved", body, exitNotAsked, `Give that URL: "/payments/"`},

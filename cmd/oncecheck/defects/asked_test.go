@@ -111,6 +111,17 @@ var askings = []asking{
 			}
 		}
 	}, only: "once/samples", unasked: "once/samples", says: `nothing happens with "as=binary"`},
+	// All samples that are wrong are named, and each advice once. fault: a run for each of them.
+	{name: "two wrong samples", spoil: unstored(true, func(c *call) bool { return len(c.URL.Query().Get("as")) == 5 }),
+		drop: "-sample", add: "-sample as=empty -sample as=other -sample as=large", only: "once/samples", failed: "once/samples",
+		says: `(with "as=empty"); 2 effects (with "as=other"); 2 effects (with "as=large")`},
+	{name: "samples without ids", drop: "-effects", add: "-sample as=none", spoil: func(s *server) {
+		s.out = func(c *call) {
+			if c.URL.Query().Has("as") {
+				c.reply.Body, c.reply.Header = nil, http.Header{}
+			}
+		}
+	}, only: "once/samples", unasked: "once/samples", says: `there is no id in the response with "as=binary", "as=large"`},
 	// A server that nobody starts again shows nothing. fault: "connection refused" passes for an answer that never comes.
 	{name: "not restarted", drop: "-effects -also", wrap: dies, only: "crash/after-answer crash/answered load/shuffled",
 		unasked: "crash/after-answer crash/answered load/shuffled"},

@@ -49,7 +49,7 @@ func TestDefects(t *testing.T) {
 
 // TestRight asks the right servers again and again: nothing may fail by chance, and nothing may be left out. Slow requests
 // take long enough for a restart to begin on a machine that all the tests beside this one keep busy. Before a release, ask 20
-// times, with -count=4 and the long tests.
+// times, with -count=20.
 func TestRight(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"none", "none-wait", "acp", "ucp", "stripe"} {
@@ -57,29 +57,23 @@ func TestRight(t *testing.T) {
 		if !ok {
 			t.Fatal(name)
 		}
-		rounds := 1
-		if len(d.flags) == 0 {
-			rounds = checktest.Rounds(1, 5)
-		}
-		for range rounds {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				questions := startDefect(t, d).questions()
-				for i, q := range questions {
-					if q == "slow=2s" || q == "late=2s" {
-						questions[i] = strings.Replace(q, "2s", "5s", 1)
-					}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			questions := startDefect(t, d).questions()
+			for i, q := range questions {
+				if q == "slow=2s" || q == "late=2s" {
+					questions[i] = strings.Replace(q, "2s", "5s", 1)
 				}
-				for _, v := range ask(t, questions...) {
-					switch {
-					case v.Verdict == "failed":
-						t.Errorf("%s failed: %s\n%s", v.ID, v.Sentence, strings.Join(v.Curl, "\n"))
-					case v.Verdict != "held" && !slices.Contains(neverAsked[name], v.ID):
-						t.Errorf("%s %s: %s", v.ID, v.Verdict, v.Sentence)
-					}
+			}
+			for _, v := range ask(t, questions...) {
+				switch {
+				case v.Verdict == "failed":
+					t.Errorf("%s failed: %s\n%s", v.ID, v.Sentence, strings.Join(v.Curl, "\n"))
+				case v.Verdict != "held" && !slices.Contains(neverAsked[name], v.ID):
+					t.Errorf("%s %s: %s", v.ID, v.Verdict, v.Sentence)
 				}
-			})
-		}
+			}
+		})
 	}
 }
 

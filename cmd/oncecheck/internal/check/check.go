@@ -34,8 +34,38 @@ type Check struct {
 	ask func(*T)
 }
 
-func row(level Level, id, title, customer string, needs Need, ask func(*T), texts ...string) Check {
-	return Check{ID: id, Level: level, Title: title, Customer: customer, Needs: needs, Texts: texts, ask: ask}
+func row(level Level, id, title string, needs Need, ask func(*T), texts ...string) Check {
+	c := Check{ID: id, Level: level, Title: title, Needs: needs, Texts: texts, ask: ask}
+	c.Customer = customers[slices.IndexFunc(customers, func(s [2]string) bool {
+		return slices.ContainsFunc(strings.Fields(s[0]), c.Is)
+	})][1]
+	return c
+}
+
+// customers say what a failure means for a customer or a client: the first that has the check.
+var customers = [][2]string{
+	{"key/quoted key/bare key/escaped key/length-255 key/get", "some clients cannot use the API"},
+	{"key/value-case key/length-distinct once/keys-differ scope/route mismatch/query mismatch/method " +
+		"mismatch/path mismatch/null", "a second order gets the first one's response, and is never made"},
+	{"mismatch/body mismatch/in-flight", "another order is charged as well, or never made"},
+	{"mismatch/whitespace mismatch/number-spelling", "a client that writes its JSON anew is refused"},
+	{"mismatch/status mismatch/in-flight-status", "the client retries what can never succeed"},
+	{"scope/user mismatch/leak", "a customer sees what another has bought"},
+	{"scope/*", "a customer cannot pay because another had the same key"},
+	{"key/missing-not-run key/refused-not-run mismatch/not-run", "charged by a request that was refused"},
+	{"key/missing*", "a client that forgets the key is not protected, and does not notice"},
+	{"once/client-leaves-answered errors/failed-answered errors/validation errors/5xx-not-stored crash/answered " +
+		"store/recovers", "the customer cannot pay"},
+	{"errors/failed-not-success crash/no-wrong-success", "the customer believes to have paid, and has not"},
+	{"replay/answered inflight/answer inflight/then-replay", "the client never learns what became of its payment"},
+	{"replay/status replay/body* replay/error", "a wrong answer is taken for the outcome of the payment"},
+	{"replay/* cache/*", "what a client reads from the response is wrong or missing after a retry"},
+	{"inflight/time store/down-answered", "the second click hangs"},
+	{"inflight/retry-after* errors/says-retry", "clients give up too early, or poll too often"},
+	{"errors/problem key/echoed mismatch/bytes", "a client cannot tell what a response is about"},
+	{"errors/no-store errors/key-not-shown", "refusals, and keys in them, are kept where they should not be"},
+	{"cors/*", "the shop's page cannot pay, or cannot read what was paid"},
+	{"*", "charged twice"},
 }
 
 // was has the ids of earlier versions, with white space between them.

@@ -16,31 +16,29 @@ var errorChecks = []Check{
 	// -bad-d (by default a JSON body that is cut) is refused with a 4xx; a good one under a new key is a success. Not asked
 	// if the server accepts the bad one.
 	row(Must, "errors/validation", "after a refused body, a corrected request under a new key runs",
-		"a typing error locks the customer out",
 		0, errorsValidation),
 	// An operation with -fail, with one key until three tries were answered other than as in flight: at most one effect.
 	row(Must, "errors/failed-once", "a request that failed after its effect does not have a second one",
-		"charged again for every retry of a payment that was answered with an error",
 		Fail|Counted, failures.judged(hadAtMostOne), Stripe),
 	// As errors/failed-once, for up to -patience: a repetition is answered other than as in flight. A 409 with
 	// X-Should-Retry: false is such an answer.
-	row(Should, "errors/failed-answered", "a request that failed does not lock its key for ever", lockedOut,
+	row(Should, "errors/failed-answered", "a request that failed does not lock its key for ever",
 		Fail, failures.judged(isUnlocked), Draft27),
 	// As errors/failed-once: if one of the answers is a success, there is an effect.
-	row(Must, "errors/failed-not-success", "a failed request without effect is not answered with a success later", unpaid,
+	row(Must, "errors/failed-not-success", "a failed request without effect is not answered with a success later",
 		Fail|Counted, failures.judged(noWrongSuccess), Draft26),
 	// Content-Type is application/problem+json, the body a JSON object, its status (if there) that of the response, type and
 	// title (if there) strings.
-	row(Should, "errors/problem", "refusals are problem documents", "a client cannot tell one conflict from another",
+	row(Should, "errors/problem", "refusals are problem documents",
 		0, errorsProblem, ProblemDetails, Draft27),
 	// Cache-Control has no-store.
-	row(Advice, "errors/no-store", "refusals are not to be cached", "a cache may hand a refusal to a retry that would succeed",
+	row(Advice, "errors/no-store", "refusals are not to be cached",
 		0, errorsNoStore, Caching),
 	// Each 409 and 5xx has Retry-After or X-Should-Retry.
-	row(Advice, "errors/says-retry", "conflicts say whether to retry", "client libraries guess from the status, and guess wrong",
+	row(Advice, "errors/says-retry", "conflicts say whether to retry",
 		0, errorsSaysRetry),
 	// The key is neither in the body nor in a header.
-	row(Advice, "errors/key-not-shown", "refusals do not repeat the key", "keys end up in the logs of everybody in between",
+	row(Advice, "errors/key-not-shown", "refusals do not repeat the key",
 		0, errorsKeyNotShown, Draft5),
 }
 
@@ -49,25 +47,20 @@ var profileChecks = []Check{
 	// The first response, its replay, and the refusals of a reused key and of a duplicate in flight, where there are any:
 	// the response header of the key's name is that of the request.
 	row(Should, "key/echoed", "each response repeats the key in the header of that name",
-		"a client cannot tell to which of its requests a response belongs",
 		0, keyEchoed, ACP6, Stripe).of("acp", "stripe"),
 	// An operation, then its body with a zero behind the point of its first number: a success with the first's body.
-	row(Must, "mismatch/number-spelling", "a JSON body with 1.0 in place of 1 is the same request", writtenAnew,
+	row(Must, "mismatch/number-spelling", "a JSON body with 1.0 in place of 1 is the same request",
 		0, respelled(otherNumber, "the body has no number", (*T).same), ACPBody).of("acp"),
 	// An operation, then its key and its body with "oncecheck":null: no success.
-	row(Must, "mismatch/null", "a JSON body with one more member, which is null, is another request", toldApart,
+	row(Must, "mismatch/null", "a JSON body with one more member, which is null, is another request",
 		0, respelled(withNull, "the body is no JSON object", wantRefusal), ACPBody).of("acp"),
 	// An operation with -fail gets a 5xx; the same without that query, which does not count in the comparison: a success.
 	row(Must, "errors/5xx-not-stored", "after a 5xx, the same request is processed as a new one",
-		"the customer cannot buy: each retry gets the error of the first try",
 		Fail, errorsNotStored, ACPErrors).of("acp"),
 	// An operation, then its key and its body with a space after each comma and colon: no success.
 	row(Must, "mismatch/bytes", "a body with other bytes is another request, also if it is the same JSON",
-		"a server that verifies the digest of the body disagrees about what was sent",
 		0, respelled(spaced, notJSON, wantRefusal), UCPPayload).of("ucp"),
 }
-
-const unpaid = "the customer believes to have paid, and has not"
 
 // refusedBody sends a request that the server refuses for its content.
 func refusedBody(t *T) (ask.Request, ask.Exchange) {

@@ -14,23 +14,21 @@ var inflightChecks = []Check{
 	// An operation with -slow, and two more while it runs (without -slow: ten at once): each is the in-flight status (409),
 	// or a success with the first's body.
 	row(Must, "inflight/answer", "a duplicate of a running request gets a conflict, or the first's response",
-		"the client is told an outcome that nobody knows yet",
 		0, inflightAnswer, Draft26, Draft27),
 	// After inflight/answer there is one effect.
-	row(Must, "inflight/once", "a duplicate of a running request does not run", doubleClick,
+	row(Must, "inflight/once", "a duplicate of a running request does not run",
 		Effects, judged(inflight, hadOne), Draft26),
 	// Every duplicate of inflight/answer is answered within -timeout.
-	row(Should, "inflight/time", "a duplicate is answered in time", "the second click hangs",
+	row(Should, "inflight/time", "a duplicate is answered in time",
 		0, inflightTime, Draft27),
 	// The in-flight refusal has a Retry-After. Not asked if duplicates wait for the answer.
-	row(Advice, "inflight/retry-after", "the conflict says when to try again", "clients give up too early or poll too often",
+	row(Advice, "inflight/retry-after", "the conflict says when to try again",
 		0, inflightRetryAfter, RetryAfter),
 	// If it is there: a whole number from 1 to 300, or a date at most 300 s ahead and not past.
 	row(Should, "inflight/retry-after-sane", "Retry-After of the conflict is a sane number of seconds",
-		"clients hammer the server, or wait for an hour",
 		0, inflightRetryAfterSane, RetryAfter),
 	// After the success of inflight/answer: the same again, until it is no conflict, is a success with the first's body.
-	row(Should, "inflight/then-replay", "after the first has ended, its duplicate gets its response", unknown,
+	row(Should, "inflight/then-replay", "after the first has ended, its duplicate gets its response",
 		0, func(t *T) {
 			tr := inflight(t)
 			t.same(tr.first(), tr.last())

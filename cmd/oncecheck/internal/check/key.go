@@ -9,72 +9,60 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-const (
-	toldApart = "a second order gets the first one's response, and is never made"
-	noClient  = "some clients cannot use the API"
-)
-
 // keyChecks has the checks of how a key is written, and of what it means. A request with each spelling is sent twice.
 var keyChecks = []Check{
 	// Idempotency-Key: "8e03…": the first is a success.
-	row(Must, "key/quoted", "a key in double quotes is accepted", noClient,
+	row(Must, "key/quoted", "a key in double quotes is accepted",
 		0, keyAccepted(accepted[0]), Draft21, SFStrings),
 	// Idempotency-Key: 8e03…: the first is a success.
-	row(Should, "key/bare", "a key without quotes is accepted", noClient,
+	row(Should, "key/bare", "a key without quotes is accepted",
 		0, keyAccepted(accepted[1]), Stripe),
 	// The key contains \" and \\: the first is a success.
-	row(Should, "key/escaped", `a key with \" and \\ is accepted`, noClient,
+	row(Should, "key/escaped", `a key with \" and \\ is accepted`,
 		0, keyAccepted(accepted[2]), Draft21, SFStrings),
 	// The key has 255 characters (with the quotes, where the server counts these): a success.
-	row(Should, "key/length-255", "a key of 255 characters is accepted", noClient,
+	row(Should, "key/length-255", "a key of 255 characters is accepted",
 		0, keyLength255, Stripe),
 	// One body under two keys of 250 characters that differ in the last one, and under two of 300 if the server takes
 	// these: two effects, unless one is refused. Not asked if equal requests are one to the service.
-	row(Must, "key/length-distinct", "long keys that differ at their end are two keys", toldApart,
+	row(Must, "key/length-distinct", "long keys that differ at their end are two keys",
 		Effects, keyLengthDistinct, Draft22),
 	// The key has 4,000 characters: no 5xx, and at most one effect.
 	row(Should, "key/too-long", "a key of 4,000 characters is refused with a 4xx, or protects",
-		"an over-long key is dropped, and the repetition pays twice",
 		Effects, keyTooLong, Stripe),
 	// The same key with and without quotes is one key, or one of the two is refused; parameters ("8e03…";a=1) are ignored.
 	// Each of these gets the status for a malformed key (400): "", no value at all, \x in the key, no closing quote, é,
 	// two keys in one line, and in two lines.
 	row(Should, "key/spelling", "a key is read as the draft defines it",
-		"a client that writes the key in another way runs again",
 		Effects, keySpelling, Draft21, SFStrings, SFParse, SFParameters).
 		was(`key/bare-is-quoted key/parameters key/empty key/empty-field key/bad-escape key/unterminated
 			key/non-ascii key/list key/two-fields`),
 	// Each spelling, but for the empty ones: refused, or at most one effect. A server that runs requests without any key
 	// must not do so here.
 	row(Must, "key/never-unprotected", "a request with a malformed key is refused, or protected",
-		"charged twice, although the client sent a key",
 		Effects, keyNeverUnprotected, SFErrors),
 	// If both tries with one spelling are refused (4xx), nothing has happened.
-	row(Must, "key/refused-not-run", "a request whose key is refused does not run", refusedCharge,
+	row(Must, "key/refused-not-run", "a request whose key is refused does not run",
 		Counted, keyRefusedNotRun, Draft27),
 	// idempotency-key, then IDEMPOTENCY-KEY, with one key and body: one effect.
 	row(Must, "key/name-case", "the header's name is the same in any case",
-		"charged twice when a proxy or HTTP/2 lower-cases the name",
 		Effects, keyNameCase, FieldNames),
 	// One body under two keys that are the same but for the case of one letter: two effects. Not asked if the server
 	// refuses such keys, or if equal requests are one to it.
-	row(Must, "key/value-case", "keys that differ in their case are two keys", toldApart,
+	row(Must, "key/value-case", "keys that differ in their case are two keys",
 		Effects, func(t *T) { keyPair(t, 40, "-a", "-A") }, SFStrings),
 	// GET with a fresh key has the status of a GET without; a POST with that key then runs.
 	row(Should, "key/get", "a GET with a key is answered as one without, and does not use the key up",
-		"an order is refused, or answered with a list",
 		0, keyGet, SafeMethods),
 	// A request without a key: if it is refused, with the status for a missing key. Not asked if it runs: then the key is
 	// optional here.
 	row(Should, "key/missing", "where a key is required, a request without one gets 400",
-		"a client's developer does not learn what is missing",
 		0, keyMissing, Draft27),
 	// A request without a key is no success.
 	row(Advice, "key/missing-runs", "a request without a key is refused",
-		"a client that forgets the key is not protected",
 		0, keyMissingRuns, Draft27),
 	// A request without a key, if refused, has no effect.
-	row(Must, "key/missing-not-run", "a request that is refused because it has no key does not run", refusedCharge,
+	row(Must, "key/missing-not-run", "a request that is refused because it has no key does not run",
 		Counted, keyMissingNotRun, Draft27),
 }
 

@@ -14,42 +14,39 @@ import (
 // mismatchChecks has the checks of a key that is used for another request.
 var mismatchChecks = []Check{
 	// An operation, then its key with another {{n}} (or -other-d): no success.
-	row(Must, "mismatch/body", "the same key with another body neither runs nor gets the stored response", toldApart,
+	row(Must, "mismatch/body", "the same key with another body neither runs nor gets the stored response",
 		0, mismatchBody, Draft22, Draft24),
 	// After the refusal of mismatch/body there is one effect. Not asked if it was no refusal.
-	row(Must, "mismatch/not-run", "a request refused for its body has no effect", refusedCharge,
+	row(Must, "mismatch/not-run", "a request refused for its body has no effect",
 		Counted, mismatchNotRun, Draft27),
 	// The refusal of mismatch/body has the status for a reused key (422). Not asked if it was no refusal.
 	row(Should, "mismatch/status", "another body gets 422, or the status that -status names",
-		"the client retries for ever, or takes its own bug for a conflict",
 		0, mismatchStatus, Draft27),
 	// After mismatch/body the first request once more: no effect, and the first's body if it is a success.
-	row(Must, "mismatch/original-stays", "after a refusal the original is still replayed", "charged twice after a client's bug",
+	row(Must, "mismatch/original-stays", "after a refusal the original is still replayed",
 		Effects, mismatchOriginalStays, Draft26),
 	// An operation, then its key and body with ?oncecheck=other: not a success with the stored body.
-	row(Should, "mismatch/query", "the same key with another query does not get the stored response", toldApart,
+	row(Should, "mismatch/query", "the same key with another query does not get the stored response",
 		0, notStored(withQuery), Draft24),
 	// A POST, then PUT with its key, path and body (PATCH if the operation is a PUT): not the stored response.
-	row(Must, "mismatch/method", "the same key with another method does not get the stored response", toldApart,
+	row(Must, "mismatch/method", "the same key with another method does not get the stored response",
 		0, notStored(withMethod), Draft24),
 	// An operation, then the same to its path with /oncecheck appended: not the stored response.
-	row(Must, "mismatch/path", "the same key on another path does not get the stored response", toldApart,
+	row(Must, "mismatch/path", "the same key on another path does not get the stored response",
 		0, notStored(withPath), Draft24),
 	// No value of the stored response that differs from run to run (such as its id) and has 8 characters or more is in the
 	// refusal of mismatch/body.
 	row(Must, "mismatch/leak", "a refusal shows nothing of the stored response",
-		"who guesses a key reads what somebody else has bought",
 		0, mismatchLeak, Draft5),
 	// An operation, then its body with a space after each comma and colon: a success with the first's body.
-	row(Advice, "mismatch/whitespace", "a JSON body with other white space is the same request", writtenAnew,
+	row(Advice, "mismatch/whitespace", "a JSON body with other white space is the same request",
 		0, respelled(spaced, notJSON, (*T).same)),
 	// An operation with -slow, and while it runs its key with another body (without -slow: both at once): one of the two is
 	// a success, the other is none, and there is one effect.
-	row(Must, "mismatch/in-flight", "while the first runs, the same key with another body does not run", toldApart,
+	row(Must, "mismatch/in-flight", "while the first runs, the same key with another body does not run",
 		Effects, mismatchInFlight, Draft22, Draft24),
 	// The refusal of mismatch/in-flight has the status for a reused key.
 	row(Should, "mismatch/in-flight-status", "while the first runs, another body is refused as another, and not as in flight",
-		"the client waits and retries what can never succeed",
 		0, mismatchInFlightStatus, Draft27),
 }
 
@@ -58,19 +55,17 @@ var scopeChecks = []Check{
 	// The same request with the headers of -H2: not the stored response. Not asked if the second user can do nothing under
 	// another key, or if the repetition is refused as well.
 	row(Must, "scope/user", "another user with the same key and body does not get the first's response",
-		"a customer sees another customer's payment",
 		User2, scopeUser, Draft5),
 	// The same request with the headers of -H2 is a success of its own, and its repetition replays it. Not asked if the same
 	// under another key is none either.
-	row(Must, "scope/user-runs", "another user's request with the same key runs", toldApart,
+	row(Must, "scope/user-runs", "another user's request with the same key runs",
 		User2, scopeUserRuns, Draft5),
 	// An operation with -slow, and while it runs the same with the headers of -H2 (without -slow: both at once): a success
 	// of its own, no refusal. Not asked if the same under another key is none either.
 	row(Must, "scope/user-in-flight", "while one user's request runs, another's with the same key runs too",
-		"who guesses or repeats keys blocks other customers",
 		User2, scopeUserInFlight, Draft5),
 	// The same key and body to -other-url: not the stored response. Not asked if that is no success under another key.
-	row(Must, "scope/route", "the same key on another route does not get the first's response", toldApart,
+	row(Must, "scope/route", "the same key on another route does not get the first's response",
 		OtherURL, scopeRoute, Draft24),
 }
 
@@ -237,8 +232,7 @@ func mismatchInFlightStatus(t *T) {
 }
 
 const (
-	notJSON     = "the body is not JSON"
-	writtenAnew = "a client whose library writes JSON anew for each try is refused"
+	notJSON = "the body is not JSON"
 )
 
 // A bodySpelling returns what is almost the same body, or nil if it has nothing to change.

@@ -14,65 +14,57 @@ import (
 // outageChecks has the checks of the server whose store is down, and of the server's death.
 var outageChecks = []Check{
 	// -store-down; a new operation three times under one key; -store-up; the same until it is answered: at most one effect.
-	row(Must, "store/down-once", "without its store the server does not run a request twice", inOutage,
+	row(Must, "store/down-once", "without its store the server does not run a request twice",
 		Store|Effects, storeDownOnce, Draft26),
 	// An operation; -store-down; the same: a refusal, or a success with the first's body; one effect.
-	row(Must, "store/down-completed", "what was completed before does not run again", inOutage,
+	row(Must, "store/down-completed", "what was completed before does not run again",
 		Store|Effects, storeDownCompleted, Draft26),
 	// Each request of store/down-once and store/down-completed gets an answer within -timeout; a new operation's is a
 	// success, a 429 or a 5xx.
 	row(Should, "store/down-answered", "without its store the server answers in time",
-		"every payment hangs, and its client does not know whether to retry",
 		Store, storeDownAnswered),
 	// -store-up; new operations, each under its own key, until one is a success, for up to -patience.
 	row(Must, "store/recovers", "when the store is back, requests run again",
-		"nobody can pay until somebody restarts the server",
 		Store, storeRecovers),
 	// The operation of store/down-completed after -store-up: a success with the first's body, one effect.
-	row(Should, "store/remembers", "what was completed before the outage is replayed after it", inOutage,
+	row(Should, "store/remembers", "what was completed before the outage is replayed after it",
 		Store|Effects, storeRemembers, Draft26),
 
 	// -slow, and -restart while it runs; the same until it is answered, for up to -patience: at most one effect. A MUST with
 	// -at-most-once; without it, a server whose lease runs out may run again.
 	row(Advice, "crash/at-most-once", "killed while it works, a request has at most one effect in the end",
-		"charged twice when a server dies",
 		Restart|Slow|Counted, crashes.judged(hadAtMostOne), Draft26),
 	// As crash/at-most-once: if a repetition is a success, there is an effect.
-	row(Must, "crash/no-wrong-success", "killed while it works, a request is not called a success that it was not", unpaid,
+	row(Must, "crash/no-wrong-success", "killed while it works, a request is not called a success that it was not",
 		Restart|Slow|Counted, crashes.judged(noWrongSuccess), Draft26),
 	// As crash/at-most-once: within -patience an answer that is no in-flight refusal.
-	row(Should, "crash/answered", "killed while it works, a request gets an answer in the end", lockedOut,
+	row(Should, "crash/answered", "killed while it works, a request gets an answer in the end",
 		Restart|Slow, crashes.judged(wasAnswered), Draft27),
 	// An operation and its answer; -restart; the same: a success with the first's body, one effect.
 	row(Must, "crash/after-answer", "killed after its answer, the server remembers the request",
-		"charged twice after every deployment",
 		Restart|Effects, crashAfterAnswer, Draft26),
 }
-
-const inOutage = "charged twice in every outage of the store"
 
 // otherChecks has the checks of CORS, caches and load.
 var otherChecks = []Check{
 	// OPTIONS as a browser sends it, without a key: not the status for a missing key (400), unless another OPTIONS, with a
 	// key, gets it too.
-	row(Must, "cors/preflight", "a preflight is not refused because it has no key", "the shop's page cannot pay at all",
+	row(Must, "cors/preflight", "a preflight is not refused because it has no key",
 		0, corsPreflight, CORS),
 	// Access-Control-Allow-Headers of the preflight's answer names the header, or is *. Not asked if the server does not
 	// answer CORS.
-	row(Should, "cors/allowed", "a preflight allows the key's header", "the shop's page cannot send a key",
+	row(Should, "cors/allowed", "a preflight allows the key's header",
 		0, corsAllowed, CORS),
 	// Access-Control-Expose-Headers of a replay names the header that marks it, and Location if it is there. Not asked if
 	// the server does not answer CORS.
 	row(Advice, "cors/exposed", "a page may read what the server says about a replay",
-		"the shop's page cannot tell a replay, or find what was bought",
 		0, corsExposed, CORS),
 	// No repetition has an Age header: it comes from the server, not from an HTTP cache.
-	row(Should, "cache/no-age", "a replay has no Age", wrongAge,
+	row(Should, "cache/no-age", "a replay has no Age",
 		0, replayed(noReplay, every, noAge), AgeField),
 	// 1,000 requests shuffled over the instances, -parallel at a time; at the end each key once more if none of its five was
 	// a success: 200 effects, and the successes of a key have one body. Refusals are allowed in between.
 	row(Must, "load/shuffled", "200 keys, five times each in any order, have one effect and one body each",
-		"charged twice on a busy day",
 		Effects, loadShuffled, Draft26),
 }
 

@@ -17,10 +17,6 @@ import (
 )
 
 const (
-	wrong    = "the client takes a wrong answer for the outcome of its payment"
-	wrongAge = "caches and clients compute a wrong age"
-	lost     = "what a client reads from the response is missing after a retry"
-
 	noReplay = "no repetition was a success"
 	noSample = ": add a -sample whose response has one"
 )
@@ -30,65 +26,62 @@ const (
 var replayChecks = []Check{
 	// The repetition is a success itself, not a refusal. While it is refused as in flight it is repeated, and a response
 	// of 1 MiB or more may be refused.
-	row(Should, "replay/answered", "a repetition is answered with the first's response", unknown,
+	row(Should, "replay/answered", "a repetition is answered with the first's response",
 		0, replayAnswered, Draft26, Stripe),
 	// Its status is that of the first (201 stays 201, 303 stays 303).
-	row(Must, "replay/status", "a replay has the first's status", wrong,
+	row(Must, "replay/status", "a replay has the first's status",
 		0, replayed(noReplay, every, sameStatus), Draft26, Stripe),
 	// Its body is that of the first. For text; the next three have the others.
-	row(Must, "replay/body", "a replay has the first's body, byte for byte", wrong,
+	row(Must, "replay/body", "a replay has the first's body, byte for byte",
 		0, replayed(noReplay, isText, sameBytes), Draft26, Stripe),
-	row(Must, "replay/body-binary", "a binary body is replayed byte for byte", "a damaged PDF or image",
+	row(Must, "replay/body-binary", "a binary body is replayed byte for byte",
 		0, replayed("no body was binary"+noSample, isBinary, sameBytes), Draft26),
-	row(Must, "replay/body-empty", "an empty body is replayed as an empty one", wrong,
+	row(Must, "replay/body-empty", "an empty body is replayed as an empty one",
 		0, replayed("no body was empty"+noSample, isEmpty, sameBytes), Draft26),
 	// A refusal is allowed, another body is not.
-	row(Must, "replay/body-large", "a body of 1 MiB and more is not replayed in part", "half a response is taken for a whole one",
+	row(Must, "replay/body-large", "a body of 1 MiB and more is not replayed in part",
 		0, replayed("no body had 1 MiB"+noSample, isLarge, sameBytes), Draft26),
 	// Of a 3xx, the status and the Location are the first's.
-	row(Must, "replay/redirect", "a redirection is replayed with its Location", "the second click ends on another page",
+	row(Must, "replay/redirect", "a redirection is replayed with its Location",
 		0, replayed("no redirection was seen"+noSample, is3xx, sameRedirect), LocationField),
-	row(Must, "replay/location", "a replay has the first's Location", "the client cannot find what it has bought",
+	row(Must, "replay/location", "a replay has the first's Location",
 		0, sameLines("no response has a Location", header, location), LocationField),
 	// The media type, or none if the first has none. For responses with a body; the parameters are replay/headers'.
-	row(Must, "replay/content-type", "a replay has the first's Content-Type", "the client cannot read the answer",
+	row(Must, "replay/content-type", "a replay has the first's Content-Type",
 		0, replayed("no repetition of a response with a body was a success", hasBody, sameType), Draft26),
 	// Each header of the first is in the repetition, but those of the connection, Date, Age, Set-Cookie and such that name
 	// the exchange (request ids, traces, rate limits); those of sameValue have the same value, and Content-Type the same
 	// parameters.
-	row(Should, "replay/headers", "a replay has the first's headers", lost,
+	row(Should, "replay/headers", "a replay has the first's headers",
 		0, replayed(noReplay, every, sameHeaders), Draft26),
 	// A header with several lines has the same lines in the same order.
-	row(Should, "replay/headers-multiple", "a header that occurs several times is replayed as often, in order", lost,
+	row(Should, "replay/headers-multiple", "a header that occurs several times is replayed as often, in order",
 		0, sameLines("no response has a header that occurs several times", header, repeated), FieldNames),
-	row(Should, "replay/trailers", "trailers are replayed", lost,
+	row(Should, "replay/trailers", "trailers are replayed",
 		0, sameLines("no response has trailers", trailer, trailers), Draft26),
 	// No Set-Cookie line of the first is in the repetition.
-	row(Should, "replay/no-cookie", "a replay does not set the first's cookie", "a session that was ended comes back",
+	row(Should, "replay/no-cookie", "a replay does not set the first's cookie",
 		0, replayed("no response sets a cookie"+noSample, hasCookie, noFirstCookie)),
 	// A repetition carries a header such as Idempotent-Replayed: true.
-	row(Advice, "replay/marked", "a replay says that it is one", "no log tells whether a retry ran",
+	row(Advice, "replay/marked", "a replay says that it is one",
 		0, replayed(noReplay, every, isMarked), Stripe),
 	// A first response carries no such header.
 	row(Should, "replay/first-unmarked", "a first response does not say that it is a replay",
-		"a client takes a new payment for an old one",
 		0, replayFirstUnmarked, Stripe),
 	// A repetition sent 2 s after the first's answer does not have the first's Date.
-	row(Should, "replay/date", "a replay has its own Date", wrongAge,
+	row(Should, "replay/date", "a replay has its own Date",
 		0, replayDate, DateField),
 	// First with Accept-Encoding: gzip, repeated with identity, and the other way round: a body whose Content-Encoding is
 	// gzip is gzip, goes only to a client that accepts gzip, and after decoding both bodies are the same. Not asked if the
 	// server never compresses.
-	row(Must, "replay/encoding", "body and Content-Encoding of a replay belong together", "the client cannot read the answer",
+	row(Must, "replay/encoding", "body and Content-Encoding of a replay belong together",
 		0, replayEncoding, Encoding),
 	// HEAD with the key of a completed request has the status of a HEAD without.
 	row(Should, "replay/head", "a HEAD with a used key is not answered by the stored response",
-		"a client that looks for something is told the outcome of a POST",
 		0, replayHead, HeadMethod),
 	// -bad-d (by default a JSON body that is cut) twice under one key: if the first is a 4xx, the second has its status.
 	// Not asked if the server accepts it.
 	row(Should, "replay/error", "a request refused for its content gets the same status again",
-		"a faulty request is told to be in flight, or a success",
 		0, replayError, Draft26),
 }
 

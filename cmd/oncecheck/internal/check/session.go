@@ -237,42 +237,31 @@ const (
 // advice says what to do if the request is no success.
 func advice(e ask.Exchange) string {
 	if e.Response == nil {
-		return adviceTo(e.Err)
-	}
-	for status, says := range map[int]string{
-		401: credentials, 403: credentials + " " + csrf, 419: csrf,
-		404: "Is the path right? Give the URL of a request that creates something.",
-		405: "Give the method of a request that creates something, such as -X PUT.",
-		429: "Raise the server's rate limit for this run.",
-	} {
-		if e.Response.Status == status {
-			return says
+		switch text := fmt.Sprint(e.Err); {
+		case strings.Contains(text, "x509"):
+			return "If the server is your own, add -insecure."
+		case strings.Contains(text, "TLS handshake"):
+			return "The server does not speak TLS here: give the URL with http://."
 		}
+		return "Is the server running, and is this its address? Try the request with curl first."
 	}
-	switch {
+	switch status := e.Response.Status; {
 	case forgery.Match(e.Response.Body):
 		return csrf
-	case e.Response.Status >= 500:
+	case status == 401 || status == 403:
+		return credentials + " " + csrf
+	case status == 404:
+		return "Is the path right? Give the URL of a request that creates something."
+	case status == 405:
+		return "Give the method of a request that creates something, such as -X PUT."
+	case status >= 500:
 		return "The server's log should say why. If it refuses the key, -key says how a key is written."
-	case len(e.Request.Body) == 0:
-		return "Does the request need a body? Give it: -d '{\"amount\":{{n}}}'."
 	}
 	return "Is the request valid, and new each time? In -d, {{n}} and {{uuid}} differ from operation to operation. " +
 		"If the key is refused, -key says how it is written."
 }
 
 var forgery = regexp.MustCompile(`(?i)csrf|forgery|authenticity`)
-
-// adviceTo says what to do if there is no answer.
-func adviceTo(err error) string {
-	switch text := fmt.Sprint(err); {
-	case strings.Contains(text, "x509"):
-		return "If the server is your own, add -insecure."
-	case strings.Contains(text, "TLS handshake"):
-		return "The server does not speak TLS here: give the URL with http://."
-	}
-	return "Is the server running, and is this its address? Try the request with curl first."
-}
 
 // excerpt returns the beginning of the response's body, for an error.
 func (s *Session) excerpt(e ask.Exchange) string {

@@ -11,22 +11,12 @@ import (
 // longEnv set to 1 enables the long tests.
 const longEnv = "ONCEGUARD_LONG"
 
-func isLong() bool { return os.Getenv(longEnv) == "1" }
-
 // Long skips a long test unless ONCEGUARD_LONG=1 is set.
 func Long(t testing.TB) {
 	t.Helper()
-	if !isLong() {
+	if os.Getenv(longEnv) != "1" {
 		t.Skipf("left out: a long test, set %s=1", longEnv)
 	}
-}
-
-// Rounds returns all with ONCEGUARD_LONG=1, and few otherwise.
-func Rounds(few, all int) int {
-	if isLong() {
-		return all
-	}
-	return few
 }
 
 // MustHave skips the test without these programs, or fails it with CI=true.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -32,11 +31,13 @@ func (r Report) Text(w io.Writer) error {
 	}
 	says, next := r.verdict()
 	fmt.Fprintf(&b, "\n%s. %d requests, seed %d.\n%s\n%s\n", r.Sums(), r.Requests, r.Seed, r.more(), says)
-	if len(groups) > 0 && groups[0].lead.Broken() {
-		groups[0].lead.shown(&b)
-		if !r.Verbose {
-			b.WriteString("For all checks, and every failure in full, add -verbose; for one, -only and its id.\n")
+	if !r.Verbose && len(groups) > 0 && groups[0].lead.Broken() {
+		details := groups[0].lead.details()
+		fmt.Fprintf(&b, "%s\n", details)
+		if variable.MatchString(details) {
+			b.WriteString("$AUTHORIZATION and the like stand for the values of your flags. ")
 		}
+		b.WriteString("For all checks, and every failure in full, add -verbose; for one, -only and its id.\n")
 	}
 	if next != "" {
 		fmt.Fprintf(&b, "Next: %s\n", next)
@@ -91,28 +92,12 @@ func cut(s string, width int) string {
 // variable matches a header of a curl line whose value is a credential, or a command of the user's.
 var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"|sh -c "\$`)
 
-// shown writes what the failure means, and what shows it.
-func (e Entry) shown(b *bytes.Buffer) {
-	fmt.Fprintf(b, "For a customer: %s.\nExpected: %s (%s).\n\n", e.Check.Customer, e.Want, e.texts())
-	lines := Curl(e.Shown)
-	for _, line := range lines {
-		fmt.Fprintf(b, "    %s\n", line)
-	}
-	if lines != nil {
-		b.WriteString("\n")
-	}
-	if slices.ContainsFunc(lines, variable.MatchString) {
-		b.WriteString("$AUTHORIZATION and the like stand for the values of your flags. ")
-	}
-}
-
 // details says what a failure means and how to see it again.
 func (e Entry) details() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s %s %s: %s\n", e.word(), e.Check.Level, e.Check.ID, e.Check.Title)
-	for _, fact := range e.facts() {
-		fmt.Fprintf(&b, "  %-10s %s\n", fact[0]+":", fact[1])
-	}
+	fmt.Fprintf(&b, "  seen:      %s\n  expected:  %s\n  customer:  %s\n  text:      %s\n",
+		e.Got, e.Want, e.Check.Customer, e.texts())
 	for i, line := range Curl(e.Shown) {
 		if i == 0 {
 			b.WriteString("  again:\n")
@@ -122,46 +107,17 @@ func (e Entry) details() string {
 	return b.String()
 }
 
-// Markdown writes the report for a page such as GitHub's summary of a job.
+// Markdown writes the report for a page such as GitHub's summary of a job. A server cannot end the block.
 func (r Report) Markdown(w io.Writer) error {
 	var b bytes.Buffer
-	says, next := r.verdict()
-	fmt.Fprintf(&b, "## oncecheck: %s\n\n`%s`\n\n%s\n", r.Sums(), r.Target, cell(says))
-	if next != "" {
-		fmt.Fprintf(&b, "\nNext: %s\n", cell(next))
+	r.Verbose = true
+	if err := r.Text(&b); err != nil {
+		return err
 	}
-	for _, g := range r.groups() {
-		if g.lead.Counts {
-			g.lead.section(&b)
-		}
-	}
-	b.WriteString("\n<details><summary>All checks</summary>\n\n| | Level | Check | |\n|---|---|---|---|\n")
-	for _, e := range r.Entries {
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s |\n", e.word(), e.Check.Level, e.Check.ID, cell(e.sentence()))
-	}
-	b.WriteString("\n</details>\n")
-	_, err := b.WriteTo(w)
+	text := strings.ReplaceAll(b.String(), "~~~", "~ ~ ~")
+	_, err := fmt.Fprintf(w, "## oncecheck: %s\n\n~~~text\n%s~~~\n", r.Sums(), text)
 	return err
 }
-
-// section writes a failure.
-func (e Entry) section(b *bytes.Buffer) {
-	fmt.Fprintf(b, "\n### %s `%s`\n\n%s\n\n", e.word(), e.Check.ID, cell(e.Check.Title))
-	b.WriteString("| | |\n|---|---|\n")
-	for _, fact := range e.facts() {
-		fmt.Fprintf(b, "| %s | %s |\n", fact[0], cell(fact[1]))
-	}
-	if lines := strings.Join(Curl(e.Shown), "\n"); lines != "" {
-		fmt.Fprintf(b, "\n~~~sh\n%s\n~~~\n", strings.ReplaceAll(lines, "~~~", "~ ~ ~"))
-	}
-}
-
-// markup are the characters that a server could use to write its own page.
-var markup = strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "`", "\\`",
-	"[", `\[`, "]", `\]`, "*", `\*`, "_", `\_`, "\n", " ", "\r", " ")
-
-// cell returns text for a cell of a table.
-func cell(s string) string { return markup.Replace(s) }
 
 // jsonCheck is an entry with what a failure has beside it.
 type jsonCheck struct {

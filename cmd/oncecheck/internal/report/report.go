@@ -87,11 +87,6 @@ func (e Entry) sentence() string {
 	return e.Check.Title + ": " + e.Sentence
 }
 
-// facts are what there is to say of a failure.
-func (e Entry) facts() [][2]string {
-	return [][2]string{{"seen", e.Got}, {"expected", e.Want}, {"customer", e.Check.Customer}, {"text", e.texts()}}
-}
-
 // texts joins the references, or says that there is none.
 func (e Entry) texts() string {
 	return cmp.Or(strings.Join(e.Check.Texts, "; "), "no text; correctness demands it")

@@ -112,7 +112,7 @@ func TestFinding(t *testing.T) {
 			[]string{
 				"FAILED  MUST    once/repeat  a repetition does not run again: 2 effects (and 3 more by this)\n",
 				"POST http://127.0.0.1:8080/payments runs a repeated request again, as if it had no Order-Key: 2 effects.\n",
-				"For a customer: charged twice.\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like", "-verbose", "Next: Take the key", "name it with -key-header",
+				"  customer:  charged twice\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like", "-verbose", "Next: Take the key", "name it with -key-header",
 			},
 		},
 		"one at a time": {
@@ -129,7 +129,7 @@ func TestFinding(t *testing.T) {
 		},
 		"not charged at all": { // which is no second run
 			[]report.Entry{result("once/repeat", "no effect")},
-			[]string{"payments fails once/repeat. It should hold that a repetition does not run again; seen: no effect.\nFor a customer: "},
+			[]string{"payments fails once/repeat. It should hold that a repetition does not run again; seen: no effect.\n"},
 		},
 		"the gravest first": {
 			[]report.Entry{result("key/quoted", "400"), result("replay/status", "200"), result("scope/user", "x"), result("mismatch/body", "x"), result("scope/user-runs", "x")},
