@@ -53,7 +53,8 @@ func TestAction(t *testing.T) {
 	run := func(t *testing.T, release, url, start string, env ...string) (output, summary string, err error) {
 		dir := t.TempDir()
 		job := exec.CommandContext(t.Context(), "bash", "-c", actionShell(t))
-		job.Dir, job.WaitDelay = dir, time.Minute // a server that lives on would keep the output open
+		// A server that lives on would keep the output open.
+		job.Dir, job.WaitDelay = dir, time.Minute
 		job.Env = append(append(os.Environ(), "REDIS_URL=", "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"), "ONCECHECK_RELEASE="+release,
 			"ONCECHECK_URL="+url, "ONCECHECK_START="+start, "ONCECHECK_KNOWN=", "AUTH=Basic YW5uOg==",
 			"ONCECHECK_ARGS="+pageArgs(t)+" -only once/repeat,key/quoted"), env...)
@@ -79,21 +80,24 @@ func TestAction(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
-	t.Run("a line of the shell", func(t *testing.T) { // fault: "exec: PORT=8080: not found", and the server is not stopped
+	// fault: "exec: PORT=8080: not found", and the server is not stopped.
+	t.Run("a line of the shell", func(t *testing.T) {
 		t.Parallel()
 		url, command := start(t)
 		if out, summary, err := run(t, files.URL, url, "cd / && PORT=1 "+command); err != nil || !strings.Contains(summary, "all that was asked holds") {
 			t.Errorf("%v\n%s\n%s", err, out, summary)
 		}
 	})
-	t.Run("a server that does not start", func(t *testing.T) { // fault: two minutes are waited for it
+	// fault: two minutes are waited for it.
+	t.Run("a server that does not start", func(t *testing.T) {
 		t.Parallel()
 		url, _ := start(t)
 		if out, _, err := run(t, files.URL, url, "exit 3"); err == nil || !strings.Contains(out, "the server has ended") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
-	t.Run("a URL with a placeholder", func(t *testing.T) { // fault: curl refuses its braces, and two minutes are waited
+	// fault: curl refuses its braces, and two minutes are waited.
+	t.Run("a URL with a placeholder", func(t *testing.T) {
 		t.Parallel()
 		bin, there := t.TempDir(), httptest.NewServer(new(unprotected))
 		defer there.Close()
@@ -105,7 +109,8 @@ func TestAction(t *testing.T) {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
-	t.Run("another binary", func(t *testing.T) { // than the one whose checksum is there does not run
+	// Another binary than the one whose checksum is there does not run.
+	t.Run("another binary", func(t *testing.T) {
 		t.Parallel()
 		forged := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if strings.HasSuffix(r.URL.Path, "SHA256SUMS") {

@@ -202,7 +202,8 @@ func parseURL(s string) (*url.URL, error) {
 	var failed *url.Error
 	switch {
 	case errors.As(err, &failed):
-		return nil, fmt.Errorf("the URL cannot be read: %w", failed.Err) // and is not shown: it may have a password
+		// The URL is not shown: it may have a password.
+		return nil, fmt.Errorf("the URL cannot be read: %w", failed.Err)
 	case u.User != nil:
 		return nil, errors.New("credentials belong into -H, not into the URL")
 	case u.Scheme != "http" && u.Scheme != "https":

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -66,31 +65,6 @@ func TestURLs(t *testing.T) {
 	}
 	if u, err := parseURL("http://127.0.0.1:80#x"); err != nil || u.String() != "http://127.0.0.1:80/" {
 		t.Errorf("%v, %v", u, err)
-	}
-}
-
-// The manual names every flag, and -help has no other.
-func TestManual(t *testing.T) {
-	t.Parallel()
-	_, help, _ := runWith(t, false, "-help")
-	source, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	manual, _, _ := strings.Cut(string(source), "package main")
-	for line := range strings.Lines(help) {
-		name, ok := strings.CutPrefix(line, "  -")
-		if !ok {
-			continue
-		}
-		name = strings.Fields(name)[0]
-		switch name {
-		case "other-d", "bad-d", "skip", "only", "status", "timeout", "patience", "insecure":
-			continue // which -help explains well enough
-		}
-		if !strings.Contains(manual, "-"+name) {
-			t.Errorf("the manual does not name -%s", name)
-		}
 	}
 }
 

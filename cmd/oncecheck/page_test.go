@@ -66,11 +66,3 @@ func TestCheckPageKnownFailures(t *testing.T) {
 		t.Errorf("%q, %v", out, err)
 	}
 }
-
-// The page is a page, not a book.
-func TestCheckPageIsShort(t *testing.T) {
-	t.Parallel()
-	if words := len(strings.Fields(read(t, page))); words > 690 {
-		t.Errorf("%d words, want 690", words)
-	}
-}

@@ -12,10 +12,12 @@ import (
 // A profile is what an API specifies about Idempotency-Key where it differs from the draft.
 type profile struct {
 	name   string
-	reused int      // the status for a reused key
-	key    string   // how a key is written, see check.Config.KeyFormat
-	skip   []string // checks of what the API specifies otherwise
-	must   []string // checks of what it demands and the draft does not
+	reused int // the status for a reused key
+	// How a key is written, see check.Config.KeyFormat.
+	key  string
+	skip []string // checks of what the API specifies otherwise
+	// Checks of what it demands and the draft does not.
+	must []string
 }
 
 // profiles follow the Agentic Commerce Protocol of 2026-04-17 (rfc.agentic_checkout, section 6), the Universal Commerce Protocol

@@ -25,8 +25,9 @@ import (
 // environment is what the command uses of its process.
 type environment struct {
 	stdout, stderr io.Writer
-	terminal       bool          // stderr is one
-	tick           time.Duration // when a check takes long; 0: after 15 seconds
+	terminal       bool // stderr is one
+	// How long a check takes until it is shown; 0: 15 seconds.
+	tick time.Duration
 }
 
 // The exit codes.

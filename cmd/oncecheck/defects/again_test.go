@@ -21,7 +21,8 @@ func wantShownAgain(t *testing.T, s *site, verdicts []verdict) {
 	t.Helper()
 	checktest.MustHave(t, "curl")
 	for _, v := range verdicts {
-		if v.Verdict != "failed" || v.ID == "load/shuffled" { // which no few requests show
+		// No few requests show that one.
+		if v.Verdict != "failed" || v.ID == "load/shuffled" {
 			continue
 		}
 		difference := "not run"
@@ -43,7 +44,8 @@ func runAgain(t *testing.T, s *site, v verdict) string {
 		"RESTART="+s.command("/restart"), "STORE_DOWN="+s.command("/down"), "STORE_UP="+s.command("/up"))
 	out, _ := sh.Output() // a client that leaves ends with an error
 	want, got := commented(v.Curl), answered(out)
-	if strings.Contains(strings.Join(v.Curl, "\n"), "for wait in") { // what was answered in between is not in the comment
+	// What was answered in between is not in the comment.
+	if strings.Contains(strings.Join(v.Curl, "\n"), "for wait in") {
 		got = slices.DeleteFunc(got, func(status string) bool { return !slices.Contains(want, status) })
 	}
 	if !slices.Equal(got, want) {

@@ -27,7 +27,8 @@ type asking struct {
 	only   string
 
 	failed, unasked string // the checks; the others hold
-	says            string // the sentence of those that are not asked, or the curl lines of those that failed, has that
+	// The sentence of those that are not asked, or the curl lines of those that failed, has that.
+	says string
 }
 
 // args are those with which it is asked.
@@ -86,23 +87,23 @@ var askings = []asking{
 	// Where nothing tells a second run, no check that needs it passes.
 	{name: "not seen", wrap: func(http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
-	}, drop: "-effects", only: "once/* load/*", unasked: "once/* load/*"},
+	}, drop: "-effects", only: "once/* load/*", unasked: "*"},
 	// What is missing is said also where it is not known in advance.
-	{name: "a fixed body", drop: "-sample", add: `-d {"amount":1}`, only: "mismatch/body", unasked: "mismatch/body", says: "-other-d"},
-	{name: "no samples", drop: "-sample", only: "replay/body-binary replay/redirect", unasked: "replay/body-binary replay/redirect", says: "-sample"},
+	{name: "a fixed body", drop: "-sample", add: `-d {"amount":1}`, only: "mismatch/body", unasked: "*", says: "-other-d"},
+	{name: "no samples", drop: "-sample", only: "replay/body-binary replay/redirect", unasked: "*", says: "-sample"},
 	// Without -slow, duplicates are sent at one instant.
 	{name: "at once", drop: "-slow", only: atOnce},
-	{name: "raced at once", defect: "looks-then-locks", drop: "-slow", only: "inflight/once mismatch/in-flight", failed: "inflight/once mismatch/in-flight"},
+	{name: "raced at once", defect: "looks-then-locks", drop: "-slow", only: "inflight/once mismatch/in-flight", failed: "*"},
 	// What needs several requests at a time is not asked with one, and nothing waits for ever.
 	{name: "one at a time", add: "-parallel 1", only: atOnce + "once/concurrent once/sent-twice-at-once",
-		unasked: atOnce + "once/concurrent once/sent-twice-at-once", says: "-parallel"},
-	{name: "one at a time, at once", drop: "-slow", add: "-parallel 1", only: atOnce, unasked: atOnce, says: "-parallel"},
+		unasked: "*", says: "-parallel"},
+	{name: "one at a time, at once", drop: "-slow", add: "-parallel 1", only: atOnce, unasked: "*", says: "-parallel"},
 	// A query that shows nothing is named, and those beside it are asked. fault: one bad sample hides sixteen.
 	{name: "a failing sample", add: "-sample fail=before", only: "replay/status once/samples", unasked: "once/samples", says: `"fail=before"`},
-	{name: "a failure that is none", add: "-fail none", only: failing, unasked: failing, says: `-fail "none"`},
-	{name: "a failure that is one beside it", defect: "panic-locks", add: "-fail none", only: "errors/failed-answered", failed: "errors/failed-answered"},
+	{name: "a failure that is none", add: "-fail none", only: failing, unasked: "*", says: `-fail "none"`},
+	{name: "a failure that is one beside it", defect: "panic-locks", add: "-fail none", only: "errors/failed-answered", failed: "*"},
 	{name: "a slow one that is not", drop: "-slow", add: "-slow none -slow slow=1s", only: "once/client-leaves crash/answered",
-		unasked: "once/client-leaves crash/answered", says: `-slow "none"`},
+		unasked: "*", says: `-slow "none"`},
 	// A sample that does nothing shows nothing. fault: no effect is told as a second one.
 	{name: "a sample without effect", spoil: func(s *server) {
 		s.pay = func(c *call) {
@@ -110,10 +111,10 @@ var askings = []asking{
 				c.made = nil
 			}
 		}
-	}, only: "once/samples", unasked: "once/samples", says: `nothing happens with "as=binary"`},
+	}, only: "once/samples", unasked: "*", says: `nothing happens with "as=binary"`},
 	// All samples that are wrong are named, and each advice once. fault: a run for each of them.
 	{name: "two wrong samples", spoil: unstored(true, func(c *call) bool { return len(c.URL.Query().Get("as")) == 5 }),
-		drop: "-sample", add: "-sample as=empty -sample as=other -sample as=large", only: "once/samples", failed: "once/samples",
+		drop: "-sample", add: "-sample as=empty -sample as=other -sample as=large", only: "once/samples", failed: "*",
 		says: `(with "as=empty"); 2 effects (with "as=other"); 2 effects (with "as=large")`},
 	{name: "samples without ids", drop: "-effects", add: "-sample as=none", spoil: func(s *server) {
 		s.out = func(c *call) {
@@ -121,10 +122,10 @@ var askings = []asking{
 				c.reply.Body, c.reply.Header = nil, http.Header{}
 			}
 		}
-	}, only: "once/samples", unasked: "once/samples", says: `there is no id in the response with "as=binary", "as=large"`},
+	}, only: "once/samples", unasked: "*", says: `there is no id in the response with "as=binary", "as=large"`},
 	// A server that nobody starts again shows nothing. fault: "connection refused" passes for an answer that never comes.
 	{name: "not restarted", drop: "-effects -also", wrap: dies, only: "crash/after-answer crash/answered load/shuffled",
-		unasked: "crash/after-answer crash/answered load/shuffled"},
+		unasked: "*"},
 	// An effect that nobody can count is no failure of the server.
 	{name: "a list that is cut", only: "once/repeat load/shuffled", wrap: func(next http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -144,7 +145,7 @@ var askings = []asking{
 		"once/chunked once/expect-continue scope/user-runs load/shuffled errors/validation"},
 	// A service that takes no order number twice is asked by the ids of its responses, too.
 	{name: "order numbers", wrap: orders, drop: "-effects", only: "once/repeat once/keys-differ replay/body", unasked: "once/keys-differ"},
-	{name: "order numbers, unprotected", defect: "unprotected", wrap: orders, drop: "-effects", only: "once/repeat", failed: "once/repeat"},
+	{name: "order numbers, unprotected", defect: "unprotected", wrap: orders, drop: "-effects", only: "once/repeat", failed: "*"},
 	{name: "order numbers as UUIDs", wrap: orders, drop: "-effects", add: `-d {"amount":1,"order":"{{uuid}}"}`, only: "once/repeat"},
 	// A second user who gets no order of their own, whatever the key, is not refused for the key.
 	{name: "order numbers of all users", wrap: orders, only: ofUser, unasked: "scope/user-runs scope/user-in-flight"},
@@ -159,14 +160,14 @@ var askings = []asking{
 		}
 	}, only: "once/repeat " + twoKeys + ofUser, drop: "-also", unasked: twoKeys + ofUser},
 	// A second user who can do nothing shows nothing. fault: a refusal of the user, or a login page, passes for a response.
-	{name: "refused", wrap: bobGets(func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }), only: ofUser, unasked: ofUser},
-	{name: "refused, by ids", wrap: bobGets(func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }), drop: "-effects", only: ofUser, unasked: ofUser},
-	{name: "sent to a login", wrap: bobGets(toLogin), only: ofUser, unasked: ofUser},
-	{name: "sent to a login, by ids", wrap: bobGets(toLogin), drop: "-effects", only: ofUser, unasked: ofUser},
+	{name: "refused", wrap: bobGets(refusal), only: ofUser, unasked: "*"},
+	{name: "refused, by ids", wrap: bobGets(refusal), drop: "-effects", only: ofUser, unasked: "*"},
+	{name: "sent to a login", wrap: bobGets(toLogin), only: ofUser, unasked: "*"},
+	{name: "sent to a login, by ids", wrap: bobGets(toLogin), drop: "-effects", only: ofUser, unasked: "*"},
 	{name: "a login page", wrap: bobGets(func(w http.ResponseWriter) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = fmt.Fprint(w, "<form>", time.Now().UnixNano())
-	}), only: ofUser, unasked: ofUser},
+	}), only: ofUser, unasked: "*"},
 	// -effects may count the first user's orders alone: the second user's response shows that they can do something.
 	{name: "effects of the first user", spoil: func(s *server) {
 		s.pay = func(c *call) {
@@ -176,10 +177,10 @@ var askings = []asking{
 		}
 	}, only: ofUser},
 	// What is refused until a key has come to rest is asked after that, and shown so. fault: that passes for a right refusal.
-	{name: "locked with 423", spoil: locked(423), only: "scope/user scope/route", failed: "scope/user scope/route"},
-	{name: "locked with 425", spoil: locked(425), only: "scope/user scope/route", failed: "scope/user scope/route"},
-	{name: "locked with 500", spoil: locked(500), only: "scope/user scope/route", unasked: "scope/user scope/route"},
-	{name: "locked with 409", spoil: locked(409), only: "mismatch/body", failed: "mismatch/body", says: "for wait in"},
+	{name: "locked with 423", spoil: locked(423), only: "scope/user scope/route", failed: "*"},
+	{name: "locked with 425", spoil: locked(425), only: "scope/user scope/route", failed: "*"},
+	{name: "locked with 500", spoil: locked(500), only: "scope/user scope/route", unasked: "*"},
+	{name: "locked with 409", spoil: locked(409), only: "mismatch/body", failed: "*", says: "for wait in"},
 	// Another route that takes no such request shows nothing. fault: 404 passes for a refusal of the key.
 	{name: "no other route", wrap: func(next http.Handler) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -189,7 +190,7 @@ var askings = []asking{
 			}
 			next.ServeHTTP(w, r)
 		}
-	}, only: "scope/route", unasked: "scope/route"},
+	}, only: "scope/route", unasked: "*"},
 	// fault: a key of 255 characters, with the two quotes of a server that knows none, is asked as one of 257.
 	{name: "the quotes are characters", spoil: refuses(func(field string) bool { return len(field) > 255 }), only: "key/length-255 key/length-distinct key/quoted"},
 	// fault: a parameter that a framework adds is told as another type.
@@ -213,7 +214,7 @@ func TestAsked(t *testing.T) {
 				}
 			}
 		}
-		a.unasked = a.only
+		a.unasked = "*"
 		askings = append(askings, a)
 	}
 	for _, a := range askings {
@@ -277,6 +278,8 @@ func bobGets(answer func(http.ResponseWriter)) func(http.Handler) http.HandlerFu
 		}
 	}
 }
+
+func refusal(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }
 
 func toLogin(w http.ResponseWriter) {
 	w.Header().Set("Location", fmt.Sprint("/login?token=", time.Now().UnixNano()))

@@ -101,7 +101,8 @@ var onceDefects = []defect{
 	// An equal body under another key gets the stored response.
 	d("deduped-by-body", "key/length-distinct key/value-case once/keys-differ errors/failed-answered",
 		claimed(func(p process, c *call) (err error) {
-			same := c.scope[:strings.LastIndex(c.scope, " ")] + c.print // but for the key
+			// The scope but for the key.
+			same := c.scope[:strings.LastIndex(c.scope, " ")] + c.print
 			if c.found, err = p.look(same); c.found != nil || err != nil {
 				return err
 			}

@@ -11,7 +11,8 @@ import (
 
 // neverAsked are the checks that a server here leaves out by what it is, and not for want of a flag.
 var neverAsked = map[string][]string{
-	"none-wait": {"inflight/retry-after", "inflight/retry-after-sane"}, // there is no conflict
+	// There is no conflict.
+	"none-wait": {"inflight/retry-after", "inflight/retry-after-sane"},
 }
 
 // brief are the defects that short test runs ask, too.

@@ -10,10 +10,12 @@ import (
 
 // A defect makes a right server wrong in one way.
 type defect struct {
-	name  string
-	fails string   // exactly the checks of oncecheck that do not hold, in its order
-	spoil fault    // nil: none
-	flags []string // of oncecheck, beside those with which it asks everything
+	name string
+	// Exactly the checks of oncecheck that do not hold, in its order.
+	fails string
+	spoil fault // nil: none
+	// Flags of oncecheck, beside those with which it asks everything.
+	flags []string
 }
 
 // A fault replaces steps of an instance.
@@ -30,7 +32,8 @@ const (
 
 // defects are all that there are. The first is none. The tests of refusals follow, because they take longest.
 var defects = slices.Concat([]defect{
-	d("none", "", nil),        // a duplicate of a running request gets 409
+	// A duplicate of a running request gets 409.
+	d("none", "", nil),
 	d("none-wait", "", waits), // it waits for the response
 }, refusalDefects, keyDefects, onceDefects, replayDefects, mismatchDefects, storeDefects, profileDefects)
 

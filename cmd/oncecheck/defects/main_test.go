@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 	checktest.Main()
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
-		_ = flag.Set("test.parallel", "40") // the tests wait more than they work
+		// The tests wait more than they work.
+		_ = flag.Set("test.parallel", "40")
 	}
 	os.Exit(runTests(m))
 }
@@ -62,7 +63,8 @@ func runOncecheck(args ...string) (stdout []byte, stderr string) {
 	var errs strings.Builder
 	cmd := exec.Command(oncecheck, args...)
 	cmd.Stderr = &errs
-	stdout, _ = cmd.Output() // the exit codes are the test of oncecheck itself
+	// The exit codes are the test of oncecheck itself.
+	stdout, _ = cmd.Output()
 	return stdout, errs.String()
 }
 

@@ -23,19 +23,22 @@ type server struct {
 	store  process
 	name   string          // of the instance
 	killed context.Context // done when the process was killed
-	wait   bool            // a duplicate of a running request waits for its response; otherwise it gets 409
+	// A duplicate of a running request waits for its response; otherwise it gets 409.
+	wait bool
 
 	in      func(*call) // sees each request first
 	keyOf   func(*call) (string, error)
 	scopeOf func(*call) string
 	printOf func(*call) string
-	claim   func(*call) error     // sets mine or found
-	answer  func(*call) *response // to a request whose key has a record
-	work    func(*call)
-	pay     func(*call) // sets reply and made
-	commit  func(*call) error
-	free    func(*call)
-	out     func(*call) // sees each reply last; its header is a copy, its body is not
+	claim   func(*call) error // sets mine or found
+	// Answers a request whose key has a record.
+	answer func(*call) *response
+	work   func(*call)
+	pay    func(*call) // sets reply and made
+	commit func(*call) error
+	free   func(*call)
+	// Sees each reply last; its header is a copy, its body is not.
+	out func(*call)
 }
 
 // A call is a request on its way.
@@ -101,7 +104,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Encoding", "gzip")
 		h.Add("Vary", "Accept-Encoding")
 	}
-	if a.Trailer == nil && a.Status != http.StatusNoContent { // only a chunked response has trailers
+	// Only a chunked response has trailers.
+	if a.Trailer == nil && a.Status != http.StatusNoContent {
 		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	}
 	w.WriteHeader(a.Status)
@@ -182,7 +186,8 @@ func answer(c *call) *response {
 func (s *server) run(c *call) *response {
 	ended := false
 	defer func() {
-		if !ended { // nothing has happened, or the handler has panicked: a repetition may try again
+		// Nothing has happened, or the handler has panicked: a repetition may try again.
+		if !ended {
 			s.free(c)
 		}
 	}()

@@ -10,10 +10,12 @@ import (
 // A store holds the records of all instances, and the payments. A restart loses what is in no line. One line has a response
 // together with the payments that it reports, so that a crash loses both or neither. Its methods are safe for concurrent use.
 type store struct {
-	late    sync.RWMutex // held for reading by the responses on their way, see endLater
-	mu      sync.Mutex
-	down    bool
-	epoch   int // the number of restarts: a request that began before the last one is dead
+	// Held for reading by the responses on their way, see endLater.
+	late sync.RWMutex
+	mu   sync.Mutex
+	down bool
+	// The number of restarts: a request that began before the last one is dead.
+	epoch   int
 	lines   []line
 	records map[string]*record
 }
@@ -38,8 +40,9 @@ type response struct {
 // A record is what the store knows of a key.
 type record struct {
 	print    string
-	response *response     // nil while the request runs
-	ended    chan struct{} // closed when the request has its response, or has freed the key
+	response *response // nil while the request runs
+	// Closed when the request has its response, or has freed the key.
+	ended chan struct{}
 }
 
 func newRecord(print string) *record { return &record{print: print, ended: make(chan struct{})} }

@@ -77,7 +77,8 @@ func (c *Client) DoNotify(ctx context.Context, r Request, ready func()) Exchange
 		e.Sent = time.Now()
 		e.Response, err = in.response(r, early)
 		e.Ended = time.Now()
-		if failed != nil && err != nil { // a server may answer and close before it has read everything
+		// A server may answer and close before it has read everything.
+		if failed != nil && err != nil {
 			return failed
 		}
 		return err
@@ -178,7 +179,8 @@ func (c *Client) overHTTP2(ctx context.Context, e *Exchange) error {
 	if err != nil {
 		return err
 	}
-	req.GetBody = nil // so that the transport does not send it again on its own
+	// So that the transport does not send it again on its own.
+	req.GetBody = nil
 	req.Header.Set("User-Agent", "oncecheck")
 	for _, f := range r.Header {
 		req.Header.Add(f.Name, f.Value)

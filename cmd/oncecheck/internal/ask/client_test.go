@@ -1,7 +1,6 @@
 package ask_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -31,6 +30,23 @@ func serve(t *testing.T, handler http.HandlerFunc) ask.Request {
 	t.Cleanup(server.Close)
 	return ask.Request{Method: "POST", URL: parse(t, server.URL+"/pay?a=1"), Body: []byte("body"),
 		Header: []ask.Field{{Name: "X-Test", Value: "one"}}}
+}
+
+// listen has one connection served.
+func listen(t *testing.T, serve func(net.Conn)) ask.Request {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		if conn, err := listener.Accept(); err == nil {
+			defer conn.Close()
+			serve(conn)
+		}
+	}()
+	return ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String()), Body: []byte("body!")}
 }
 
 func parse(t *testing.T, s string) *url.URL {
@@ -93,36 +109,18 @@ func TestDo(t *testing.T) {
 // A header goes over the wire as it is written, so that malformed ones can be sent.
 func TestHeaderAsWritten(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	lines := make(chan string, 20)
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		for in := bufio.NewScanner(conn); in.Scan() && in.Text() != ""; {
-			lines <- in.Text()
-		}
-		close(lines)
+	sent := make(chan string, 1)
+	r := listen(t, func(conn net.Conn) {
+		head := make([]byte, 1000)
+		n, _ := conn.Read(head)
+		sent <- string(head[:n])
 		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
-	}()
-	r := ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String()), Header: []ask.Field{
-		{Name: "idempotency-KEY", Value: "\"é\tx"}, {Name: "idempotency-KEY", Value: ""}}}
+	})
+	r.Header, r.Body = []ask.Field{{Name: "idempotency-KEY", Value: "\"é\tx"}, {Name: "idempotency-KEY", Value: ""}}, nil
 	if e := newClient(t, patience, 1, 1).Do(t.Context(), r); e.Err != nil || e.Response.Status != 204 {
 		t.Fatal(e)
 	}
-	var got []string
-	for line := range lines {
-		if strings.HasPrefix(line, "idempotency") {
-			got = append(got, line)
-		}
-	}
-	if len(got) != 2 || got[0] != "idempotency-KEY: \"é\tx" || got[1] != "idempotency-KEY: " {
+	if got := <-sent; !strings.Contains(got, "\r\nidempotency-KEY: \"é\tx\r\nidempotency-KEY: \r\n") {
 		t.Errorf("%q", got)
 	}
 }
@@ -154,26 +152,21 @@ func TestTogether(t *testing.T) {
 // When DoNotify says so, all but the last byte has been sent.
 func TestDoNotify(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	var got []byte
-	r := ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String()), Body: []byte("body!")}
-	e := newClient(t, patience, 1, 1).DoNotify(t.Context(), r, func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)) // for a byte that must not come
-		got, _ = io.ReadAll(conn)
+	sent := make(chan string)
+	r := listen(t, func(conn net.Conn) {
+		// For a byte that must not come.
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		got, _ := io.ReadAll(conn)
 		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+		sent <- string(got)
 	})
-	if !e.Success() || !strings.HasSuffix(string(got), "\r\n\r\nbody") {
-		t.Errorf("%s, %q had been sent", e, got)
+	e := newClient(t, patience, 1, 1).DoNotify(t.Context(), r, func() {
+		if got := <-sent; !strings.HasSuffix(got, "\r\n\r\nbody") {
+			t.Errorf("%q had been sent", got)
+		}
+	})
+	if !e.Success() {
+		t.Error(e)
 	}
 }
 
@@ -308,36 +301,23 @@ func TestLongBodies(t *testing.T) {
 // A head without end is cut off, in the final response and in those before it. fault: it takes 5 GiB in ten seconds.
 func TestEndlessHead(t *testing.T) {
 	t.Parallel()
-	for name, begin := range map[string]string{"final": "HTTP/1.1 200 OK\r\nX: ", "interim": ""} {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
+	for begin, piece := range map[string]string{
+		"HTTP/1.1 200 OK\r\nX: ": strings.Repeat("x", 40_000), "": strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 1000),
+	} {
 		sent := make(chan int, 1)
-		go func() {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			defer conn.Close()
-			piece, n := strings.Repeat("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", 1000), len(begin)
-			if begin != "" {
-				piece = strings.Repeat("x", 40_000)
-			}
-			_, err = io.WriteString(conn, begin)
-			for err == nil && n < 100<<20 {
+		r := listen(t, func(conn net.Conn) {
+			n := 0
+			_, err := io.WriteString(conn, begin)
+			for ; err == nil && n < 100<<20; n += len(piece) {
 				_, err = io.WriteString(conn, piece)
-				n += len(piece)
 			}
 			sent <- n
-		}()
-		e := newClient(t, patience, 1, 1).Do(t.Context(), ask.Request{Method: "POST", URL: parse(t, "http://"+listener.Addr().String())})
-		if e.Err == nil || !strings.Contains(e.Err.Error(), "more than 1 MiB") {
-			t.Errorf("%s: %s", name, e)
+		})
+		if e := newClient(t, patience, 1, 1).Do(t.Context(), r); e.Err == nil || !strings.Contains(e.Err.Error(), "more than 1 MiB") {
+			t.Errorf("%q: %s", begin, e)
 		}
 		if n := <-sent; n >= 100<<20 {
-			t.Errorf("%s: all %d bytes were taken", name, n)
+			t.Errorf("%q: all %d bytes were taken", begin, n)
 		}
 	}
 }

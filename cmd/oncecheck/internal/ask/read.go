@@ -13,7 +13,8 @@ import (
 // Limits of one response. Fifty may be read at once, and a thousand are compared in the end, so that of a long body only the
 // beginning is kept, with the length and the sum of the whole.
 const (
-	maxHead = 1 << 20   // the head, with all interim responses before it
+	// The head, with all interim responses before it.
+	maxHead = 1 << 20
 	maxBody = 64 << 20  // what is read of the body
 	maxKept = 128 << 10 // what is kept of it
 )
@@ -80,6 +81,7 @@ type beginning struct {
 
 // Write takes p, and keeps of it what the limit allows.
 func (b *beginning) Write(p []byte) (int, error) {
-	_, _ = b.Buffer.Write(p[:min(len(p), b.limit-b.Len())]) // never fails
+	// Never fails.
+	_, _ = b.Buffer.Write(p[:min(len(p), b.limit-b.Len())])
 	return len(p), nil
 }

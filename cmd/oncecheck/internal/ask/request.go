@@ -2,21 +2,58 @@ package ask
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
 
+// Operation is one intent of a customer: one payment. Its repetitions have the same values.
+type Operation struct {
+	N    int64  // {{n}}: differs from operation to operation
+	Key  string // {{key}}: the idempotency key, a random UUID
+	UUID string // {{uuid}}: another random UUID
+}
+
+// Expand replaces {{n}}, {{key}} and {{uuid}}.
+func (o Operation) Expand(template string) string {
+	return strings.NewReplacer("{{n}}", strconv.FormatInt(o.N, 10), "{{key}}", o.Key, "{{uuid}}", o.UUID).Replace(template)
+}
+
+// placeholder matches what looks like one. JSON may have braces of its own.
+var placeholder = regexp.MustCompile(`\{\{([A-Za-z_ ]+)\}\}`)
+
+// CheckTemplate returns an error if the template has a placeholder that does not exist.
+func CheckTemplate(template string) error {
+	for _, found := range placeholder.FindAllStringSubmatch(template, -1) {
+		if !slices.Contains([]string{"n", "key", "uuid"}, found[1]) {
+			return fmt.Errorf("%s is no placeholder: there are {{n}}, {{key}} and {{uuid}}", found[0])
+		}
+	}
+	return nil
+}
+
+// UUID returns a random UUID of version 4. It does not depend on the seed of a run: keys are never used again.
+func UUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
 // Field is one header line. Name and value are sent as they are.
 type Field struct {
 	Name, Value string
-	Variable    string // the shell's, which stands for the value in a report; empty: everybody may see the value
+	// The shell's, which stands for the value in a report; empty: everybody may see the value.
+	Variable string
 }
 
 // Request is a request as it goes over the wire.
@@ -27,10 +64,12 @@ type Request struct {
 	Header []Field
 	Body   []byte
 
-	Chunked bool // the body is sent in chunks, without Content-Length
+	// The body is sent in chunks, without Content-Length.
+	Chunked bool
 	Expect  bool // Expect: 100-continue, and the body waits for it
 	HTTP2   bool // over HTTP/2 instead of HTTP/1.1
-	Whole   bool // a body of any length is kept, and not only its beginning
+	// A body of any length is kept, and not only its beginning.
+	Whole bool
 
 	// For the reader of a report:
 	Note   string // what is special
@@ -40,8 +79,10 @@ type Request struct {
 	Before string // commands for sh that were run before it
 	After  string // and after it
 
-	Leaves time.Duration // the client does not wait any longer for an answer; 0: it got one
-	Waited time.Duration // for how long the same had been sent before, with another answer
+	// The client does not wait any longer for an answer; 0: it got one.
+	Leaves time.Duration
+	// For how long the same had been sent before, with another answer.
+	Waited time.Duration
 }
 
 // With returns a copy with the header line, in place of the lines of that name.
@@ -115,9 +156,10 @@ func chunks(body []byte) []byte {
 
 // Response is what came back.
 type Response struct {
-	Status  int
-	Header  http.Header
-	Body    []byte            // its first 128 KiB, unless the request says Whole
+	Status int
+	Header http.Header
+	// Its first 128 KiB, unless the request says Whole.
+	Body    []byte
 	Size    int64             // of the whole body
 	Sum     [sha256.Size]byte // of the whole body
 	Trailer http.Header
@@ -145,7 +187,8 @@ type Exchange struct {
 	Response *Response // nil if none came, or not all of it
 	Err      error     // why there is no response
 
-	Sent, Ended time.Time // when the last byte had been sent, and when the response was there
+	// When the last byte had been sent, and when the response was there.
+	Sent, Ended time.Time
 }
 
 // Success reports whether the request was answered with a success.

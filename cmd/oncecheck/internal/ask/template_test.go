@@ -50,7 +50,8 @@ func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{"{{n}}", `{"a":{{n}}}`, "{{{n}}}", "{{x}}", "{{n", "{{ key}}", "{{u{{uuid}}id}}"} {
 		f.Add(seed)
 	}
-	op := ask.Operation{N: 1, Key: "-", UUID: "-"} // no part of a placeholder
+	// Its values are no part of a placeholder.
+	op := ask.Operation{N: 1, Key: "-", UUID: "-"}
 	f.Fuzz(func(t *testing.T, template string) {
 		if ask.CheckTemplate(template) != nil {
 			return

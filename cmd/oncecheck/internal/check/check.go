@@ -22,14 +22,19 @@ const (
 
 // Check is one row of the table. The ids are stable: users keep them in files of known failures.
 type Check struct {
-	ID       string   `json:"id"`
-	Level    Level    `json:"level"`
-	Title    string   `json:"title"` // what holds if the check holds
-	Customer string   `json:"-"`     // what a failure means for a customer or a client
-	Texts    []string `json:"-"`     // which texts say so; empty if correctness alone demands it
-	Needs    Need     `json:"-"`     // what the check cannot be asked without
-	Aliases  []string `json:"-"`     // the ids of earlier versions that are part of this check now
-	Profiles []string `json:"-"`     // the only ones that have it asked, see -profile; nil: it is always asked
+	ID    string `json:"id"`
+	Level Level  `json:"level"`
+	Title string `json:"title"` // what holds if the check holds
+	// What a failure means for a customer or a client.
+	Customer string `json:"-"`
+	// Which texts say so; empty if correctness alone demands it.
+	Texts []string `json:"-"`
+	// What the check cannot be asked without.
+	Needs Need `json:"-"`
+	// The ids of earlier versions that are part of this check now.
+	Aliases []string `json:"-"`
+	// The only ones that have it asked, see -profile; nil: it is always asked.
+	Profiles []string `json:"-"`
 
 	ask func(*T)
 }
@@ -146,8 +151,10 @@ const (
 type Need int
 
 const (
-	Effects Need = 1 << iota // a way to see how often something happened: -effects, or ids in the responses
-	Counted                  // -effects: what happened is counted, also if nobody saw the response
+	// A way to see how often something happened: -effects, or ids in the responses.
+	Effects Need = 1 << iota
+	// -effects: what happened is counted, also if nobody saw the response.
+	Counted
 	Slow
 	User2
 	Also

@@ -121,7 +121,8 @@ var notFailing = plot{"5xx", func(s *Session) []string { return s.Fail }, func(t
 func errorsNotStored(t *T) {
 	asked := 0
 	notFailing.judged(func(t *T, tr trial) {
-		if tr.first().Response != nil { // else there is none to be stored
+		// Otherwise there is no response to be stored.
+		if tr.first().Response != nil {
 			asked++
 			t.failIf(!tr.last().Success(), "a success of the retry, which would not fail", "%s", tr.last())
 		}
@@ -139,7 +140,8 @@ func eachRefusal(t *T, look func(kind string, e ask.Exchange)) {
 			return
 		}
 		e, shown := sent[i], sent[i:i+1]
-		if i > 0 && sent[0].Request.Op.Key == e.Request.Op.Key { // without the first there would be none
+		// Without the first there would be none.
+		if i > 0 && sent[0].Request.Op.Key == e.Request.Op.Key {
 			shown = []ask.Exchange{sent[0], e}
 		}
 		t.show(shown...)
@@ -213,7 +215,8 @@ func keyEchoed(t *T) {
 		wantEcho(t, tr.last(), "the repetition"+with(query))
 	})
 	eachRefusal(t, func(kind string, e ask.Exchange) {
-		if kind == "reused" || kind == "in flight" { // another has no key, or none that is valid
+		// Another has no key, or none that is valid.
+		if kind == "reused" || kind == "in flight" {
 			wantEcho(t, e, "the refusal: "+kind)
 		}
 	})

@@ -104,7 +104,8 @@ func TestRowsAreComplete(t *testing.T) {
 	if len(seen) != 98 {
 		t.Errorf("%d checks", len(seen))
 	}
-	for _, alias := range []string{"once/concurrent-10", "key/empty"} { // of earlier versions
+	// These are of earlier versions.
+	for _, alias := range []string{"once/concurrent-10", "key/empty"} {
 		if c, ok := check.Find(alias); !ok || c.ID == alias || !c.Is(alias) {
 			t.Errorf("%s: %s, %v", alias, c.ID, ok)
 		}

@@ -98,7 +98,8 @@ func askMismatch(t *T) mismatch {
 		m.original = t.rest(r)
 		m.more = w.try(m.effects, m.original).effects - m.effects
 		m.sent = []ask.Exchange{first}
-		if m.rested.Request.Waited >= firstWait { // it took a while to come to rest
+		// It took a while to come to rest.
+		if m.rested.Request.Waited >= firstWait {
 			m.sent = append(m.sent, m.rested)
 		}
 		m.sent = append(m.sent, m.other)

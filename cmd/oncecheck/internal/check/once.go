@@ -181,7 +181,8 @@ func disturbed(note string, rounds int, send func(*T, ask.Request) []ask.Exchang
 			r.Note = note
 			answers := send(t, r)
 			r.Note = untilAnswered
-			settled := t.restWhile(r, t.Statuses.mayChange) // it was answered before, and runs no longer
+			// It was answered before, and runs no longer.
+			settled := t.restWhile(r, t.Statuses.mayChange)
 			unseen := !settled.Success() && !t.counts()
 			t.skipIf(unseen, "the repetition was no success (%s): without -effects nobody sees whether the first was", settled)
 			hadOne(t, w.try(1, append(answers, settled)...))
@@ -193,7 +194,8 @@ func onceAnswerLost(t *T) {
 	disturbed("the answer is lost", 1, func(t *T, r ask.Request) []ask.Exchange {
 		return []ask.Exchange{t.send(r)}
 	})(t)
-	if t.counts() { // without an id of the first, another run could not be seen
+	// Without an id of the first, another run could not be seen.
+	if t.counts() {
 		disturbed("the connection breaks in the answer", 1, func(t *T, r ask.Request) []ask.Exchange {
 			return t.keep(t.Client.Leave(t.ctx, r, t.Client.Timeout))
 		})(t)

@@ -83,10 +83,14 @@ func (t *T) run(c Command) {
 
 // outage is what happened during an outage of the store, and after it.
 type outage struct {
-	completed trial // an operation that was completed before, and the same while the store is down
-	fresh     trial // a new operation, three times while the store is down, and once when it is back
-	recovered trial // the last of new operations when the store is back
-	after     trial // the completed operation, when the store is back: the effects are those from then on
+	// An operation that was completed before, and the same while the store is down.
+	completed trial
+	// A new operation, three times while the store is down, and once when it is back.
+	fresh trial
+	// The last of new operations when the store is back.
+	recovered trial
+	// The completed operation, when the store is back: the effects are those from then on.
+	after trial
 }
 
 func askOutage(t *T) outage { return wantTold(t, "outage", goThroughOutage) }
@@ -214,7 +218,8 @@ const origin = "https://shop.example"
 // preflight returns the request that a browser sends before a page's request with a key.
 func preflight(t *T) ask.Request {
 	r := t.fresh().Bare(http.MethodOptions)
-	r.Header = []ask.Field{ // and neither the user's headers nor a key
+	// It has neither the user's headers nor a key.
+	r.Header = []ask.Field{
 		{Name: "Origin", Value: origin},
 		{Name: "Access-Control-Request-Method", Value: t.Method},
 		{Name: "Access-Control-Request-Headers", Value: "content-type," + strings.ToLower(t.KeyHeader)},

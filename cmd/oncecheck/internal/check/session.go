@@ -18,31 +18,38 @@ import (
 type Config struct {
 	Client *ask.Client
 
-	URL      *url.URL
-	Also     *url.URL // a second instance of the service, or nil
-	OtherURL *url.URL // another route that takes the same request, or nil
+	URL  *url.URL
+	Also *url.URL // a second instance of the service, or nil
+	// Another route that takes the same request, or nil.
+	OtherURL *url.URL
 
-	Method    string
-	Header    []ask.Field // templates
-	User2     []ask.Field // replaces the lines of the same names
-	Body      string      // a template
-	OtherBody string      // a template of another request; empty: Body with other values
-	BadBody   string      // a template of a request that the server refuses; empty: a JSON body that is cut
+	Method string
+	Header []ask.Field // templates
+	User2  []ask.Field // replaces the lines of the same names
+	Body   string      // a template
+	// A template of another request; empty: Body with other values.
+	OtherBody string
+	// A template of a request that the server refuses; empty: a JSON body that is cut.
+	BadBody   string
 	KeyHeader string
-	KeyFormat string // how the key is written there, a template; empty: in quotes or, if the server refuses that, without
+	// How the key is written there, a template; empty: in quotes or, if the server refuses that, without.
+	KeyFormat string
 
-	Slow    []string // queries that make the server take about a second
+	// Queries that make the server take about a second.
+	Slow    []string
 	Fail    []string // queries that make the server fail
 	Samples []string // queries whose responses are replayed as well
 
-	EffectsURL *url.URL // counts effects, with the headers of the first user
+	// Counts effects, with the headers of the first user.
+	EffectsURL *url.URL
 	Effects    Command
 	Restart    Command
 	StoreDown  Command
 	StoreUp    Command
 
 	Statuses Statuses
-	Patience time.Duration // how long a request is repeated until it is answered
+	// How long a request is repeated until it is answered.
+	Patience time.Duration
 	Seed     uint64
 }
 
@@ -53,14 +60,21 @@ type Session struct {
 	n       int64 // of the last operation
 	secrets secrets
 
-	usual      int                      // the status of the first operation
-	equalIsOne bool                     // the same body under another key has no effect, and is no replay
-	ids        idPaths                  // what tells two runs apart in responses
-	noIDs      string                   // why there are none, if it is not for the responses
-	lag        time.Duration            // how long an effect took to be counted
-	slow       map[string]time.Duration // how long the server took with each of Slow
-	restless   bool                     // a key did not come to rest
-	parts      map[string]any           // what several checks look at, see tell
+	// The status of the first operation.
+	usual int
+	// The same body under another key has no effect, and is no replay.
+	equalIsOne bool
+	// What tells two runs apart in responses.
+	ids idPaths
+	// Why there are none, if it is not for the responses.
+	noIDs string
+	// How long an effect took to be counted.
+	lag time.Duration
+	// How long the server took with each of Slow.
+	slow     map[string]time.Duration
+	restless bool // a key did not come to rest
+	// What several checks look at, see tell.
+	parts map[string]any
 }
 
 // The values of {{n}} begin at random between these, so that no run has those of an earlier one. Many APIs take no amount of
@@ -293,7 +307,8 @@ func learnIDs(t *T) {
 				"and its responses have no id", e)
 		}
 	}
-	if t.counts() && t.noIDs == "" { // a replay is for the key, or for what is taken for one
+	// A replay is for the key, or for what is taken for one.
+	if t.counts() && t.noIDs == "" {
 		marked := slices.ContainsFunc(seen, func(e ask.Exchange) bool { return isReplay(e.Response) })
 		t.equalIsOne = w.count(w.before+2) < w.before+2 && !marked
 	}

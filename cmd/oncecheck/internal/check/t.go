@@ -27,13 +27,15 @@ const (
 // Result is the outcome of a check.
 type Result struct {
 	Check
-	Verdict  Verdict `json:"verdict"`
-	Sentence string  `json:"sentence,omitempty"` // what was seen, or why nothing could be
+	Verdict Verdict `json:"verdict"`
+	// What was seen, or why nothing could be.
+	Sentence string `json:"sentence,omitempty"`
 
 	// Of a failure:
-	Want  string         `json:"want,omitempty"`
-	Got   string         `json:"got,omitempty"`
-	Shown []ask.Exchange `json:"-"` // that show it, in the order in which they were sent
+	Want string `json:"want,omitempty"`
+	Got  string `json:"got,omitempty"`
+	// The exchanges that show it, in the order in which they were sent.
+	Shown []ask.Exchange `json:"-"`
 }
 
 // T is what a check has while it runs, like testing.T: fail and skip end the check.

@@ -143,8 +143,10 @@ func (t *T) printed() ([]byte, error) {
 type watch struct {
 	t      *T
 	before int
-	seen   []ask.Exchange // whose ids are compared, if effects are not counted
-	known  int            // the runs that these tell of and that came before
+	// The exchanges whose ids are compared, if effects are not counted.
+	seen []ask.Exchange
+	// The runs that these tell of and that came before.
+	known int
 }
 
 // watch counts from now on. The runs that answered the known exchanges do not count.
@@ -174,7 +176,8 @@ func (w *watch) try(want int, exchanges ...ask.Exchange) trial {
 	if !w.t.counts() {
 		return trial{exchanges, w.t.ids.runs(w.seen) - w.known}
 	}
-	w.t.pause(min(w.t.lag, lagLimit)) // one that is too many may be as late as any other
+	// One that is too many may be as late as any other.
+	w.t.pause(min(w.t.lag, lagLimit))
 	now := w.count(w.before + want)
 	w.wentDown(w.before, now)
 	there := now - w.before

@@ -150,7 +150,8 @@ func (keys keyNames) command(exchanges []ask.Exchange) string {
 	add(r.Method != http.MethodHead && r.Method != http.MethodGet, "-X", r.Method)
 	add(r.HTTP2 && r.URL.Scheme == "http", "--http2-prior-knowledge")
 	add(r.HTTP2 && r.URL.Scheme != "http", "--http2")
-	var leaves time.Duration // of the most patient client that got no answer
+	// That of the most patient client that got no answer.
+	var leaves time.Duration
 	for _, e := range exchanges {
 		leaves = max(leaves, e.Request.Leaves)
 	}
@@ -192,7 +193,8 @@ func (keys keyNames) header(f ask.Field, key string) string {
 	case f.Variable != "":
 		return `"` + doubleQuoted.Replace(f.Name) + ": $" + f.Variable + `"`
 	case f.Value == "":
-		return "'" + f.Name + ";'" // curl's way to write a header without a value
+		// Curl's way to write a header without a value.
+		return "'" + f.Name + ";'"
 	}
 	return keys.quote(f.Name+": "+f.Value, key)
 }

@@ -22,7 +22,8 @@ type cause struct {
 	lead     string // the check that shows it
 	explains string // failures that follow from it
 
-	says string // what the server does if the lead tells of two effects or more; %s is the key's header
+	// What the server does if the lead tells of two effects or more; %s is the key's header.
+	says string
 	next string
 }
 

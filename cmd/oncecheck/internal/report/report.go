@@ -11,8 +11,9 @@ import (
 
 // Report is a run and its results.
 type Report struct {
-	Target    string // the method and URL
-	KeyHeader string // the name of the key's header; empty: Idempotency-Key
+	Target string // the method and URL
+	// The name of the key's header; empty: Idempotency-Key.
+	KeyHeader string
 	Seed      uint64
 	Requests  int // that were sent
 	Entries   []Entry
@@ -44,10 +45,11 @@ func (e Entry) word() string {
 
 // Sums are the numbers of results.
 type Sums struct {
-	Held     int `json:"held"`
-	Failed   int `json:"failed"` // that count
-	Known    int `json:"known"`  // failures that are expected
-	Noted    int `json:"noted"`  // failures of a level that does not count
+	Held   int `json:"held"`
+	Failed int `json:"failed"` // that count
+	Known  int `json:"known"`  // failures that are expected
+	// Failures of a level that does not count.
+	Noted    int `json:"noted"`
 	NotAsked int `json:"notAsked"`
 }
 

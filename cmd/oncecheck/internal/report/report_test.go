@@ -186,28 +186,6 @@ func TestTextIsAScreen(t *testing.T) {
 	}
 }
 
-// A known failure is no news; -verbose tells all.
-func TestFindingKnown(t *testing.T) {
-	t.Parallel()
-	known := result("once/repeat", "2 effects")
-	known.Known = true
-	r := report.Report{Target: "POST http://127.0.0.1:8080/", Entries: []report.Entry{known, result("key/quoted", "held")}}
-	var short, long bytes.Buffer
-	if err := r.Text(&short); err != nil {
-		t.Fatal(err)
-	}
-	r.Verbose = true
-	if err := r.Text(&long); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(short.String(), ": all that was asked holds, but for the 1 known.\n") || strings.Contains(short.String(), "curl") {
-		t.Errorf("%s", short.String())
-	}
-	if !strings.Contains(long.String(), "known MUST once/repeat: ") {
-		t.Errorf("%s", long.String())
-	}
-}
-
 // The causes name checks that there are.
 func TestCauses(t *testing.T) {
 	t.Parallel()
@@ -233,25 +211,9 @@ func TestMachinesReadIt(t *testing.T) {
 	}
 	var suite struct {
 		Failures int `xml:"failures,attr"`
-		Cases    []struct {
-			Failure *struct{} `xml:"failure"`
-			Skipped *struct{} `xml:"skipped"`
-		} `xml:"testcase"`
+		Skipped  int `xml:"skipped,attr"`
 	}
-	if err := xml.Unmarshal(out.Bytes(), &suite); err != nil {
-		t.Fatal(err)
-	}
-	if suite.Failures != 1 || len(suite.Cases) != 6 || suite.Cases[2].Failure == nil || suite.Cases[3].Skipped == nil || suite.Cases[4].Skipped == nil {
-		t.Errorf("%+v", suite)
-	}
-}
-
-func TestSums(t *testing.T) {
-	t.Parallel()
-	if got, want := sample().Sums(), (report.Sums{Held: 2, Failed: 1, Known: 1, Noted: 1, NotAsked: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	if !sample().Entries[2].Broken() || sample().Entries[3].Broken() || sample().Entries[4].Broken() {
-		t.Error("only a failure that counts and is not known breaks a run")
+	if err := xml.Unmarshal(out.Bytes(), &suite); err != nil || suite.Failures != 1 || suite.Skipped != 3 {
+		t.Errorf("%v, %+v", err, suite)
 	}
 }
