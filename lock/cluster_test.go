@@ -72,23 +72,6 @@ func awaitShardMark(t *testing.T, s *redistest.Server, storageKey string) {
 	})
 }
 
-// The clients that everything has to work with, on a single server.
-func TestProtocols(t *testing.T) {
-	t.Parallel()
-	for protocol := 2; protocol <= 3; protocol++ {
-		for name, opt := range clientsThat {
-			t.Run(fmt.Sprint("RESP", protocol, ", client that ", name), func(t *testing.T) {
-				t.Parallel()
-				eachLocker(t, func(t *testing.T, b redistest.Backend, _ *lock.Locker) {
-					client := func() *redis.Client { return b.Client(t, opt, func(o *redis.Options) { o.Protocol = protocol }) }
-					holder, waiter := newLocker(t, client()), newLocker(t, client(), byMessage)
-					testLife(t, holder, waiter, "k", func() { awaitMark(t, b, holder.StorageKey("k")) })
-				})
-			})
-		}
-	}
-}
-
 // A client that reads from replicas does not do so for us: they may not have heard yet what has happened.
 func testClusterLife(t *testing.T, c *redistest.Cluster) {
 	for name, test := range map[string]struct {

@@ -463,3 +463,20 @@ func settleInVain(t *testing.T, lease *lock.Lease, value []byte, keep time.Durat
 // instants below are exact.
 
 const ttl = 9 * time.Second
+
+// hook is a hook of go-redis around what a client sends, a command or a pipeline.
+type hook func(ctx context.Context, cmds []redis.Cmder, next func(context.Context) error) error
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h(ctx, []redis.Cmder{cmd}, func(ctx context.Context) error { return next(ctx, cmd) })
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h(ctx, cmds, func(ctx context.Context) error { return next(ctx, cmds) })
+	}
+}

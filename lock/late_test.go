@@ -167,34 +167,26 @@ func connect(t *testing.T, client *redis.Client, n int) {
 	}
 }
 
-// trouble is a hook that does something in the place of the next SETs, one after the other.
+// trouble does something in the place of the next SETs, one after the other.
 type trouble struct {
-	with []func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+	with []func(ctx context.Context, cmd redis.Cmder, next func(context.Context) error) error
 }
 
-func (*trouble) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (tr *trouble) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() != "set" || len(tr.with) == 0 {
-			return next(ctx, cmd)
-		}
-		do := tr.with[0]
-		tr.with = tr.with[1:]
-		return do(ctx, cmd, next)
+func (tr *trouble) hook(ctx context.Context, cmds []redis.Cmder, next func(context.Context) error) error {
+	if cmds[0].Name() != "set" || len(tr.with) == 0 {
+		return next(ctx)
 	}
-}
-
-func (*trouble) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	do := tr.with[0]
+	tr.with = tr.with[1:]
+	return do(ctx, cmds[0], next)
 }
 
 // lateSet is a SET that does not arrive at first.
 type lateSet struct{ args atomic.Pointer[[]any] }
 
 // keep is a hook function that keeps a SET from arriving. It fails with err or, if that is nil, when its caller gives up.
-func (l *lateSet) keep(err error) func(context.Context, redis.Cmder, redis.ProcessHook) error {
-	return func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+func (l *lateSet) keep(err error) func(context.Context, redis.Cmder, func(context.Context) error) error {
+	return func(ctx context.Context, cmd redis.Cmder, _ func(context.Context) error) error {
 		args, err := cmd.Args(), err
 		l.args.Store(&args)
 		if err == nil {
@@ -212,7 +204,7 @@ func troubled(t *testing.T, b *bubble, tr *trouble, opts ...lock.Option) *lock.L
 	direct := redistest.NewDirect(t, b.client.Options())
 	locker := newLocker(t, direct.Client, append(opts, lock.WithOpTimeout(500*time.Millisecond))...)
 	load(t, locker)
-	direct.AddHook(tr)
+	direct.AddHook(hook(tr.hook))
 	return locker
 }
 
@@ -309,11 +301,11 @@ func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
 						theirs := claimUnder(t, b.locker(t), "k", test.theirs)
 						var late lateSet
 						tr.with = append(tr.with, late.keep(io.ErrUnexpectedEOF),
-							func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+							func(ctx context.Context, _ redis.Cmder, next func(context.Context) error) error {
 								if test.before {
 									release(t, theirs)
 								}
-								err := next(ctx, cmd)
+								err := next(ctx)
 								if test.after {
 									release(t, theirs)
 								}
@@ -398,9 +390,9 @@ func TestGrantedTooLateIsReleased(t *testing.T) {
 		const ttl = 100 * time.Millisecond
 		b, tr := newBubble(t), &trouble{}
 		locker := troubled(t, b, tr, lock.WithTTL(ttl))
-		tr.with = append(tr.with, func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		tr.with = append(tr.with, func(ctx context.Context, cmd redis.Cmder, next func(context.Context) error) error {
 			defer time.Sleep(ttl)
-			return next(ctx, cmd)
+			return next(ctx)
 		})
 		claimInVain(t, locker, hold, "k")
 		synctest.Wait()
@@ -451,11 +443,11 @@ func TestSecondCommandHasTheTimeThatRemains(t *testing.T) {
 		b, tr := newBubble(t), &trouble{}
 		claimUnder(t, b.locker(t), "k", time.Hour)
 		locker := troubled(t, b, tr)
-		tr.with = []func(context.Context, redis.Cmder, redis.ProcessHook) error{
-			func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		tr.with = []func(context.Context, redis.Cmder, func(context.Context) error) error{
+			func(ctx context.Context, cmd redis.Cmder, next func(context.Context) error) error {
 				defer b.silent.Store(true)
 				time.Sleep(200 * time.Millisecond)
-				return next(ctx, cmd)
+				return next(ctx)
 			},
 		}
 		begun := time.Now()

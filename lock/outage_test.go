@@ -146,8 +146,8 @@ func TestGrantedWhileAValueBecomesPending(t *testing.T) {
 					settleInVain(t, lease, []byte("v"), time.Hour)
 				}()
 				time.Sleep(400 * time.Millisecond)
-				tr.with = append(tr.with, func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-					err := next(ctx, cmd)
+				tr.with = append(tr.with, func(ctx context.Context, _ redis.Cmder, next func(context.Context) error) error {
+					err := next(ctx)
 					<-settled
 					b.full.Store(!back)
 					return err

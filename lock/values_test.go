@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -16,8 +15,7 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// seenValues is a hook that notes what the contexts of commands and new connections have under valueKey. It fails commands
-// as long as it has an error.
+// seenValues notes what the contexts of commands have under valueKey. It fails commands as long as it has an error.
 type seenValues struct {
 	mu    sync.Mutex
 	seen  []any
@@ -39,28 +37,14 @@ func (v *seenValues) take(fails error) (seen string) {
 	return seen
 }
 
-func (v *seenValues) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		_ = v.add(ctx)
-		return next(ctx, network, addr)
-	}
-}
-
-func (v *seenValues) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if err := v.add(ctx); err != nil {
+func (v *seenValues) hook(ctx context.Context, cmds []redis.Cmder, next func(context.Context) error) error {
+	if err := v.add(ctx); err != nil {
+		for _, cmd := range cmds {
 			cmd.SetErr(err)
-			return err
 		}
-		return next(ctx, cmd)
+		return err
 	}
-}
-
-func (v *seenValues) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		_ = v.add(ctx)
-		return next(ctx, cmds)
-	}
+	return next(ctx)
 }
 
 // A command for a caller carries the values of the caller's context. What the Locker does by itself has the base context.
@@ -69,7 +53,7 @@ func TestWithBaseContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, v := newBubble(t), &seenValues{}
 		load(t, b.locker(t))
-		b.direct.AddHook(v)
+		b.direct.AddHook(hook(v.hook))
 		base := lock.WithBaseContext(context.WithValue(t.Context(), valueKey{}, "base"))
 		locker, caller := b.locker(t, base, lock.WithTTL(ttl)), context.WithValue(t.Context(), valueKey{}, "caller")
 		lease, _, err := locker.TryAcquire(caller, "k")

@@ -345,12 +345,6 @@ func TestErrHeldIsKnown(t *testing.T) {
 		"Redis is silent": {
 			func(_ *testing.T, b *bubble, _ *lock.Locker) { b.silent.Store(true) }, false,
 		},
-		"another's first look is under way": {
-			func(t *testing.T, b *bubble, locker *lock.Locker) {
-				b.silent.Store(true)
-				acquireFor(t.Context(), locker, "k")
-			}, false,
-		},
 		"another has seen it held": {
 			func(t *testing.T, b *bubble, locker *lock.Locker) {
 				acquire(t, b.locker(t), "k")
