@@ -260,7 +260,7 @@ func eachLocker(t *testing.T, test func(t *testing.T, b redistest.Backend, locke
 	for name, opts := range map[string][]lock.Option{"plain": nil, "fenced": {lock.WithFencing()}} {
 		t.Run(name, func(t *testing.T) {
 			redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-				test(t, b, newLocker(t, b.Client(t), append(opts, lock.WithoutRenewal())...))
+				test(t, b, newLocker(t, b.Client(t), append(opts, lock.WithoutRenewal(), lock.WithTTL(time.Minute))...))
 			})
 		})
 	}
