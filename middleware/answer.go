@@ -20,13 +20,10 @@ type exchange struct {
 	r   *http.Request
 	ctx context.Context // that r came with: an outer middleware may replace that of r
 
-	in       input
-	pattern  string // of the handler's request, once the handler has returned
-	*handled        // nil until the handler is called
-}
+	in      input
+	pattern string // of the handler's request, once the handler has returned
 
-// handled is the part of an exchange that only the call of the handler needs.
-type handled struct {
+	// What only the call of the handler needs:
 	exec    Execution
 	product product
 	body    reread.Body

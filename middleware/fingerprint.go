@@ -73,12 +73,3 @@ var (
 		return canonical.SumValues(canonical.AppendRoute(room[:0], r), body)
 	}}
 )
-
-// fingerprints appends to made the request's fingerprint by each rule. It makes all of them now, because a waiter no longer has
-// the body when it compares.
-func fingerprints(rules []rule, r *http.Request, body []byte, made []record.Fingerprint) []record.Fingerprint {
-	for _, rule := range rules {
-		made = append(made, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, body)})
-	}
-	return made
-}

@@ -68,10 +68,8 @@ func (x *exchange) serve(next http.Handler) {
 	}
 	switch result.Kind {
 	case run.Begun:
-		x.handled = new(handled)
 		x.protect(next) // 5 to 8
 	case run.Unprotected:
-		x.handled = new(handled)
 		r := x.request(x.ctx)
 		defer x.removeTemporaryFiles(r)
 		x.pass(next, r, result.Err)

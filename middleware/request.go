@@ -16,12 +16,11 @@ import (
 // input is what was read of a request: its key, its body and its fingerprints.
 type input struct {
 	run     run.Run
-	outer   *Execution            // the run around this request; nil if there is none
-	body    []byte                // the whole body; nil before it is read, and when it is no longer needed
-	doubt   error                 // for the Event: reread.ErrMaybeUsed if the body may be missing; else nil
-	limited requestBody           // the client's body: limits what is read
-	source  io.ReadCloser         // of the body: limited, or what the key function has replaced it with
-	single  [1]record.Fingerprint // the memory of the fingerprints if there is one rule
+	outer   *Execution    // the run around this request; nil if there is none
+	body    []byte        // the whole body; nil before it is read, and when it is no longer needed
+	doubt   error         // for the Event: reread.ErrMaybeUsed if the body may be missing; else nil
+	limited requestBody   // the client's body: limits what is read
+	source  io.ReadCloser // of the body: limited, or what the key function has replaced it with
 }
 
 // original returns the request as it arrived, for a handler that runs unprotected or nested.
@@ -142,7 +141,9 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 		in.doubt = reread.ErrMaybeUsed
 	}
 	in.body, in.source = body.Bytes(), nil // a key function's copy of it is no longer needed
-	in.run.Fingerprints = fingerprints(m.rules, r, in.body, in.single[:0])
+	for _, rule := range m.rules {         // all of them now, because a waiter no longer has the body when it compares
+		in.run.Fingerprints = append(in.run.Fingerprints, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, in.body)})
+	}
 	return nil
 }
 

@@ -34,7 +34,6 @@ var (
 // watched is a request in shadow.
 type watched struct {
 	*exchange
-	exec  Execution
 	ahead shadow.Body
 }
 

@@ -18,9 +18,8 @@ var ErrSent = errors.New("middleware: a part of the response was sent already")
 
 // part is the response as it was when BeginPart was called, and what has happened since.
 type part struct {
-	before  content
-	bodyLen int
-	live    http.Header // a copy of the header that the handler changes
+	before content     // its body is a prefix of what is written since
+	live   http.Header // a copy of the header that the handler changes
 
 	touched bool // a status or a byte of the body was written since BeginPart or SetAside
 	tooLong bool // a Write was refused because of the limit
@@ -49,7 +48,7 @@ func (w *Writer) BeginPart() error {
 	case w.state != unsent:
 		return ErrSent
 	}
-	w.part = &part{before: w.content, bodyLen: len(w.body), live: w.Header().Clone()}
+	w.part = &part{before: w.content, live: w.Header().Clone()}
 	return nil
 }
 
@@ -79,7 +78,7 @@ func (w *Writer) SetAside(encode func() error) error {
 	p, aside := w.part, w.content
 	p.aside, p.asideLive = &aside, maps.Clone(w.Header())
 	w.content = p.before
-	w.body = slices.Clone(aside.body[:p.bodyLen])
+	w.body = slices.Clip(w.body) // what is written now must not overwrite what is put aside
 	response.Replace(w.Header(), p.live.Clone())
 	p.touched, p.tooLong = false, false
 	return nil
@@ -114,7 +113,6 @@ func (w *Writer) Rewind() {
 	if w.gate.closed || p == nil {
 		return
 	}
-	p.before.body = w.body[:p.bodyLen] // after SetAside it is another buffer, with the same bytes
 	w.content = p.before
 	w.final, w.part = false, nil
 	response.Replace(w.Header(), p.live) // last: the underlying writer may panic

@@ -83,8 +83,7 @@ func Decode(payload []byte) (*Response, error) {
 	head := decoder{b: d.take(d.count())}
 	text := string(head.b)
 
-	header, values := head.changes(text, nil)
-	trailer, _ := head.changes(text, values)
+	header, trailer := head.changes(text), head.changes(text)
 	if d.failed || head.failed || len(head.rest()) > 0 || status < 100 {
 		return nil, errMalformed
 	}
@@ -138,24 +137,16 @@ func (d *decoder) field(text string) string {
 	return text[d.at-taken : d.at]
 }
 
-// changes reads a header or a trailer, and appends its values to values, which may be nil.
-func (d *decoder) changes(text string, values []string) (list []Change, all []string) {
-	n := d.number(min(len(d.b)-d.at, maxFields))
-	if values == nil {
-		values = make([]string, 0, n) // most have one value each
-	}
-	for ; n > 0 && !d.failed; n-- {
+// changes reads a header or a trailer.
+func (d *decoder) changes(text string) (list []Change) {
+	for n := d.number(min(len(d.b)-d.at, maxFields)); n > 0 && !d.failed; n-- {
 		c := Change{Op: d.op(), Name: d.field(text)}
-		start := len(values)
 		for count := d.count(); count > 0 && !d.failed; count-- {
-			values = append(values, d.field(text))
-		}
-		if len(values) > start {
-			c.Values = values[start:len(values):len(values)]
+			c.Values = append(c.Values, d.field(text))
 		}
 		list = append(list, c)
 	}
-	return list, values
+	return list
 }
 
 func (d *decoder) op() Op {

@@ -21,13 +21,12 @@ type Response struct {
 func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request, mark string) {
 	h := w.Header()
 	Apply(h, r.Header)
-	values := []string{"true", strconv.Itoa(len(r.Body))} // of two fields, in one allocation
-	h[mark] = values[:1:1]
+	h[mark] = []string{"true"}
 	if r.Status >= 500 { // a retry would get the same response
 		h["X-Should-Retry"] = []string{"false"}
 	}
 	announced := h["Trailer"]
-	r.setLength(h, req, announced, values[1:])
+	r.setLength(h, req, announced)
 	for _, t := range r.Trailer {
 		if strings.HasPrefix(t.Name, http.TrailerPrefix) {
 			h[t.Name] = t.Values // see Announce
@@ -45,9 +44,9 @@ func (r *Response) WriteTo(w http.ResponseWriter, req *http.Request, mark string
 	Apply(h, r.Trailer)
 }
 
-// setLength sets Content-Length to length, unless the handler has set or suppressed it. Before trailers, HTTP/1.1 cannot
+// setLength sets Content-Length, unless the handler has set or suppressed it. Before trailers, HTTP/1.1 cannot
 // have it.
-func (r *Response) setLength(h http.Header, req *http.Request, announced, length []string) {
+func (r *Response) setLength(h http.Header, req *http.Request, announced []string) {
 	_, isSet := h["Content-Length"]
 	hasTrailers := len(r.Trailer) > 0 || len(announced) > 0
 	isKnown := len(r.Body) > 0 || req.Method != http.MethodHead
@@ -55,7 +54,7 @@ func (r *Response) setLength(h http.Header, req *http.Request, announced, length
 	case !BodyAllowed(r.Status):
 		delete(h, "Content-Length")
 	case !isSet && !hasTrailers && isKnown:
-		h["Content-Length"] = length
+		h["Content-Length"] = []string{strconv.Itoa(len(r.Body))}
 	}
 }
 
