@@ -32,8 +32,10 @@ func pageArgs(t *testing.T) string {
 		t.Fatal("the page has no job")
 	}
 	args, _, _ = strings.Cut(args, "          known:")
-	args = replaceOnce(t, args, `"psql -tAc 'select count(*) from payments' shop_test"`, `"curl -fsS -u ann: $ONCECHECK_URL"`)
-	return strings.Join(strings.Fields(replaceOnce(t, args, "'Authorization: Bearer ann'", `"Authorization: $AUTH"`)), " ")
+	args = replaceOnce(t, args, `"psql -tAc 'select count(*) from payments' shop_test"`,
+		`"curl -fsS -u ann: $ONCECHECK_URL"`)
+	return strings.Join(strings.Fields(replaceOnce(t, args, "'Authorization: Bearer ann'",
+		`"Authorization: $AUTH"`)), " ")
 }
 
 // The action downloads a binary of the release, verifies its checksum, starts the server, and asks it.
@@ -55,7 +57,8 @@ func TestAction(t *testing.T) {
 		job := exec.CommandContext(t.Context(), "bash", "-c", actionShell(t))
 		// A server that lives on would keep the output open.
 		job.Dir, job.WaitDelay = dir, time.Minute
-		job.Env = append(append(os.Environ(), "REDIS_URL=", "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"), "ONCECHECK_RELEASE="+release,
+		job.Env = append(append(os.Environ(), "REDIS_URL=", "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"),
+			"ONCECHECK_RELEASE="+release,
 			"ONCECHECK_URL="+url, "ONCECHECK_START="+start, "ONCECHECK_KNOWN=", "AUTH=Basic YW5uOg==",
 			"ONCECHECK_ARGS="+pageArgs(t)+" -only once/repeat,key/quoted"), env...)
 		out, err := job.CombinedOutput()
@@ -104,7 +107,8 @@ func TestAction(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho SLEPT\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		out, _, err := run(t, files.URL, there.URL+"/{{uuid}}", "", "PATH="+bin+":"+os.Getenv("PATH"), "ONCECHECK_ARGS=-only once/keys-differ")
+		out, _, err := run(t, files.URL, there.URL+"/{{uuid}}", "", "PATH="+bin+":"+os.Getenv("PATH"),
+			"ONCECHECK_ARGS=-only once/keys-differ")
 		if err != nil || strings.Contains(out, "SLEPT") || !strings.Contains(out, "1 held") {
 			t.Errorf("%v\n%s", err, out)
 		}

@@ -36,13 +36,13 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	server := httptest.NewServer(new(unprotected))
 	t.Cleanup(server.Close)
-	return runWith(t, false, append(args, "-d", `{"n":{{n}}}`, server.URL)...)
+	return runWith(t, append(args, "-d", `{"n":{{n}}}`, server.URL)...)
 }
 
-func runWith(t *testing.T, terminal bool, args ...string) (code int, stdout, stderr string) {
+func runWith(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), args, environment{stdout: &out, stderr: &errs, terminal: terminal})
+	code = run(t.Context(), args, environment{stdout: &out, stderr: &errs})
 	return code, out.String(), errs.String()
 }
 
@@ -53,38 +53,38 @@ func TestExitCodes(t *testing.T) {
 		want int
 		says string // on standard output or error
 	}{
-		{"-only once/keys-differ", exitHeld, "1 held, 0 failed"},
-		{"-only once/repeat", exitFailed, "FAILED  MUST"},
-		{"-only once/repe*,once/keys-differ -skip once/repeat-later", exitFailed, "1 held, 1 failed"},
-		{"-only replay/answered,replay/marked,key/empty", exitHeld, "noted"},
-		{"-strict -only key/empty", exitFailed, "FAILED  SHOULD"},
-		{"-strict -only key/empty-field", exitFailed, "no value (runs each time)"},
-		{"-verbose -only key/empty", exitHeld, "noted SHOULD key/spelling: "},
-		{"-only crash/*", exitNotAsked, "none of the checks could be asked"},
-		{"-only once/never", exitNotAsked, `no check "once/never"`},
-		{"-skip once/never", exitNotAsked, `no check "once/never"`},
-		{"-status never=400", exitNotAsked, "in-flight"},
-		{"-status reused=200", exitNotAsked, "no status of a refusal"},
-		{"-status in-flight=409,425 -only once/keys-differ", exitHeld, "1 held"},
-		{"-effects true -only once/repeat", exitNotAsked, "cannot be counted"},
-		{"-parallel 0", exitNotAsked, "-parallel"},
-		{"-timeout 0s", exitNotAsked, "-timeout"},
-		{"-store-down true", exitNotAsked, "belong together"},
-		{"-H nonsense", exitNotAsked, "Name: value"},
-		{"-H A:x -H B:y -H2 b:y", exitNotAsked, "-H2 says what -H says"},
-		{"-H A:x -H A:y -H2 A:y -only once/keys-differ", exitHeld, "1 held"},
-		{"-d {{never}}", exitNotAsked, "no placeholder"},
-		{"-d @/nowhere/to/be/found", exitNotAsked, "no such file"},
-		{"-help", exitHeld, "usage"},
-		{"-X GET -d x -only once/repeat extra", exitNotAsked, "want one URL"},
-		{"-parallel 5 -only once/concurrent-10", exitFailed, "2 effects of 2 requests at one instant"},
-		{"-parallel 1 -only once/concurrent-10,once/keys-differ", exitHeld, "1 held, 0 failed, 1 not asked"},
-		{"-key {{n}}", exitNotAsked, "must contain {{key}}"},
-		{"-key k-{{key}} -only once/keys-differ", exitHeld, "1 held"},
+		{"-only once/keys-differ", 0, "1 held, 0 failed"},
+		{"-only once/repeat", 1, "FAILED  MUST"},
+		{"-only once/repe*,once/keys-differ -skip once/repeat-later", 1, "1 held, 1 failed"},
+		{"-only replay/answered,replay/marked,key/empty", 0, "noted"},
+		{"-strict -only key/empty", 1, "FAILED  SHOULD"},
+		{"-strict -only key/empty-field", 1, "no value (runs each time)"},
+		{"-verbose -only key/empty", 0, "noted SHOULD key/spelling: "},
+		{"-only crash/*", 2, "none of the checks could be asked"},
+		{"-only once/never", 2, `no check "once/never"`},
+		{"-skip once/never", 2, `no check "once/never"`},
+		{"-status never=400", 2, "in-flight"},
+		{"-status reused=200", 2, "no status of a refusal"},
+		{"-status in-flight=409,425 -only once/keys-differ", 0, "1 held"},
+		{"-effects true -only once/repeat", 2, "cannot be counted"},
+		{"-parallel 0", 2, "-parallel"},
+		{"-timeout 0s", 2, "-timeout"},
+		{"-store-down true", 2, "belong together"},
+		{"-H nonsense", 2, "Name: value"},
+		{"-H A:x -H B:y -H2 b:y", 2, "-H2 says what -H says"},
+		{"-H A:x -H A:y -H2 A:y -only once/keys-differ", 0, "1 held"},
+		{"-d {{never}}", 2, "no placeholder"},
+		{"-d @/nowhere/to/be/found", 2, "no such file"},
+		{"-help", 0, "usage"},
+		{"-X GET -d x -only once/repeat extra", 2, "want one URL"},
+		{"-parallel 5 -only once/concurrent-10", 1, "2 effects of 2 requests at one instant"},
+		{"-parallel 1 -only once/concurrent-10,once/keys-differ", 0, "1 held, 0 failed, 1 not asked"},
+		{"-key {{n}}", 2, "must contain {{key}}"},
+		{"-key k-{{key}} -only once/keys-differ", 0, "1 held"},
 	} {
 		code, out, errs := command(t, strings.Fields(c.args)...)
 		if strings.Contains(c.args, "{{never}}") || strings.Contains(c.args, "@/nowhere") {
-			code, out, errs = runWith(t, false, append(strings.Fields(c.args), "http://127.0.0.1:1")...)
+			code, out, errs = runWith(t, append(strings.Fields(c.args), "http://127.0.0.1:1")...)
 		}
 		if code != c.want || !strings.Contains(out+errs, c.says) {
 			t.Errorf("%s: %d, %q, %q; want %d and %q", c.args, code, out, errs, c.want, c.says)
@@ -97,7 +97,7 @@ func TestIgnoresTheKey(t *testing.T) {
 	t.Parallel()
 	code, out, _ := command(t, "-strict", "-skip", "once/repeat-later")
 	for _, want := range []string{" runs a repeated request again, as if it had no Idempotency-Key: 2 effects.\n", " more by this)", "\nNext: "} {
-		if code != exitFailed || !strings.Contains(out, want) {
+		if code != 1 || !strings.Contains(out, want) {
 			t.Errorf("%d, no %q in\n%s", code, want, out)
 		}
 	}
@@ -135,30 +135,31 @@ func TestFirstSteps(t *testing.T) {
 		want int
 		says string
 	}{
-		{gone.URL, body, exitNotAsked, "Is the server running"},
-		{gone.URL, []string{"-effects", gone.URL}, exitNotAsked, "Is the server running"},
-		{server.URL + "/payment", body, exitNotAsked, "Is the path right?"},
-		{server.URL + "/private", body, exitNotAsked, "-H 'Authorization: Bearer ...'"},
-		{server.URL + "/private", []string{"-effects", server.URL + "/private"}, exitNotAsked, "-H 'Authorization: Bearer ...'"},
-		{server.URL + "/forbidden", body, exitNotAsked, "CSRF"},
-		{server.URL + "/rails", body, exitNotAsked, "CSRF"},
-		{server.URL + "/guarded", body, exitNotAsked, `is sent to a login: "/users/sign_in?next=/guarded"`},
-		{server.URL + "/done", []string{"-only", "once/keys-differ", "-d", "{{n}}"}, exitNotAsked, "1 not asked"},
-		{secure.URL + "/silent", body, exitNotAsked, "add -insecure"},
-		{server.URL + "/silent", []string{"-effects", secure.URL}, exitNotAsked, "add -insecure"},
-		{server.URL + "/silent", []string{"-effects", "127.0.0.1:1/count"}, exitNotAsked, "a URL with http://"},
-		{":8080/x", body, exitNotAsked, "no host"},
-		{strings.Replace(server.URL, "http:", "https:", 1) + "/silent", body, exitNotAsked, "with http://"},
-		{strings.TrimPrefix(server.URL, "http://") + "/payment", body, exitNotAsked, "Is the path right?"},
-		{server.URL + "/read-only", body, exitNotAsked, "-X PUT"},
-		{server.URL + "/bodiless", body, exitNotAsked, "Is the request valid"},
-		{server.URL + "/busy", body, exitNotAsked, "log"},
-		{server.URL + "/moved", body, exitNotAsked, `Give that URL: "/payments/"`},
-		{server.URL + "/silent", []string{"-effects", server.URL + "/none"}, exitNotAsked, "Check -effects"},
-		{server.URL + "/silent", []string{"-only", "key/quoted,once/repeat"}, exitHeld, "could not see whether a repeated request runs again.\nNext: For that, give -effects"},
-		{server.URL + "/silent", []string{"-zz"}, exitNotAsked, "oncecheck -h explains the flags"},
+		{gone.URL, body, 2, "Is the server running"},
+		{gone.URL, []string{"-effects", gone.URL}, 2, "Is the server running"},
+		{server.URL + "/payment", body, 2, "Is the path right?"},
+		{server.URL + "/private", body, 2, "-H 'Authorization: Bearer ...'"},
+		{server.URL + "/private", []string{"-effects", server.URL + "/private"}, 2, "-H 'Authorization: Bearer ...'"},
+		{server.URL + "/forbidden", body, 2, "CSRF"},
+		{server.URL + "/rails", body, 2, "CSRF"},
+		{server.URL + "/guarded", body, 2, `is sent to a login: "/users/sign_in?next=/guarded"`},
+		{server.URL + "/done", []string{"-only", "once/keys-differ", "-d", "{{n}}"}, 2, "1 not asked"},
+		{secure.URL + "/silent", body, 2, "add -insecure"},
+		{server.URL + "/silent", []string{"-effects", secure.URL}, 2, "add -insecure"},
+		{server.URL + "/silent", []string{"-effects", "127.0.0.1:1/count"}, 2, "a URL with http://"},
+		{":8080/x", body, 2, "no host"},
+		{strings.Replace(server.URL, "http:", "https:", 1) + "/silent", body, 2, "with http://"},
+		{strings.TrimPrefix(server.URL, "http://") + "/payment", body, 2, "Is the path right?"},
+		{server.URL + "/read-only", body, 2, "-X PUT"},
+		{server.URL + "/bodiless", body, 2, "Is the request valid"},
+		{server.URL + "/busy", body, 2, "log"},
+		{server.URL + "/moved", body, 2, `Give that URL: "/payments/"`},
+		{server.URL + "/silent", []string{"-effects", server.URL + "/none"}, 2, "Check -effects"},
+		{server.URL + "/silent", []string{"-only", "key/quoted,once/repeat"}, 0,
+			"could not see whether a repeated request runs again.\nNext: For that, give -effects"},
+		{server.URL + "/silent", []string{"-zz"}, 2, "oncecheck -h explains the flags"},
 	} {
-		code, out, errs := runWith(t, false, append(slices.Clone(c.args), c.url)...)
+		code, out, errs := runWith(t, append(slices.Clone(c.args), c.url)...)
 		if code != c.want || !strings.Contains(out+errs, c.says) || strings.Count(errs, "\n") > 2 {
 			t.Errorf("%s %q: %d, %q; want %d and %q", c.url, c.args, code, out+errs, c.want, c.says)
 		}
@@ -173,13 +174,13 @@ func TestExpect(t *testing.T) {
 		want  int
 		says  string
 	}{
-		{"once/repeat # ticket 7\n\n# all\nonce/chunked", exitHeld, "2 known"},
-		{"once/repeat", exitFailed, "FAILED  MUST    once/chunked"},
-		{"once/repeat\nonce/chunked\nonce/keys-differ", exitFailed, "holds now"},
-		{"once/repeat\nonce/chunked\nscope/user", exitFailed, "was not asked: give -H2"},
+		{"once/repeat # ticket 7\n\n# all\nonce/chunked", 0, "2 known"},
+		{"once/repeat", 1, "FAILED  MUST    once/chunked"},
+		{"once/repeat\nonce/chunked\nonce/keys-differ", 1, "holds now"},
+		{"once/repeat\nonce/chunked\nscope/user", 1, "was not asked: give -H2"},
 		// This one is not among those to ask.
-		{"once/repeat\nonce/chunked\nload/shuffled", exitHeld, "2 known"},
-		{"once/repeat\nonce/never", exitNotAsked, "line 2"},
+		{"once/repeat\nonce/chunked\nload/shuffled", 0, "2 known"},
+		{"once/repeat\nonce/never", 2, "line 2"},
 	} {
 		file := filepath.Join(t.TempDir(), "known")
 		if err := os.WriteFile(file, []byte(c.known), 0o600); err != nil {
@@ -202,7 +203,7 @@ func TestFiles(t *testing.T) {
 			Seed   uint64
 			Checks []struct{ ID, Verdict, Customer string }
 		}
-		if err := json.Unmarshal([]byte(out), &report); code != exitFailed || err != nil || report.Seed != 5 || len(report.Checks) != 1 || report.Checks[0].Customer == "" {
+		if err := json.Unmarshal([]byte(out), &report); code != 1 || err != nil || report.Seed != 5 || len(report.Checks) != 1 || report.Checks[0].Customer == "" {
 			t.Errorf("%d, %v, %s%s", code, err, out, errs)
 		}
 	}
@@ -215,7 +216,7 @@ func TestFiles(t *testing.T) {
 	// fault: a run of minutes, and then no report
 	for _, flag := range []string{"-junit", "-markdown"} {
 		code, out, errs := command(t, flag, filepath.Join(dir, "none", "x"), "-only", "once/repeat")
-		if code != exitNotAsked || out != "" || !strings.Contains(errs, flag+": ") {
+		if code != 2 || out != "" || !strings.Contains(errs, flag+": ") {
 			t.Errorf("a report that cannot be written: %d %q %q", code, out, errs)
 		}
 	}
@@ -263,8 +264,9 @@ func TestInterruptedLater(t *testing.T) {
 	}))
 	defer server.Close()
 	var out, errs bytes.Buffer
-	code := run(ctx, []string{"-only", "once/repeat,once/keys-differ", "-verbose", server.URL}, environment{stdout: &out, stderr: &errs})
-	if code != exitNotAsked || !strings.Contains(out.String(), "FAILED  MUST  once/repeat") || strings.Contains(out.String(), "once/keys-differ") ||
+	code := run(ctx, []string{"-only", "once/repeat,once/keys-differ", "-verbose", server.URL},
+		environment{stdout: &out, stderr: &errs})
+	if code != 2 || !strings.Contains(out.String(), "FAILED  MUST  once/repeat") || strings.Contains(out.String(), "once/keys-differ") ||
 		!strings.Contains(errs.String(), "interrupted: 1 of 2 checks were asked") {
 		t.Errorf("%d, %q, %q", code, out.String(), errs.String())
 	}
@@ -273,10 +275,12 @@ func TestInterruptedLater(t *testing.T) {
 // Only the variables of the flags that were given are named. fault: $X_API_KEY_2, which nobody gave.
 func TestSecondUserHasTheFirstsHeaders(t *testing.T) {
 	t.Parallel()
-	_, out, _ := runWith(t, false, "-json", "-H", "X-Api-Key: k", "-H", "Authorization: ann", "-H2", "Authorization: bob", "-H", "X-Order: {{n}}",
+	_, out, _ := runWith(t, "-json", "-H", "X-Api-Key: k", "-H", "Authorization: ann", "-H2", "Authorization: bob",
+		"-H", "X-Order: {{n}}",
 		"-only", "scope/user", onceServer(t))
 	for want, there := range map[string]bool{
-		`X-Api-Key: $X_API_KEY\"`: true, "$X_API_KEY_2": false, `: $AUTHORIZATION\"`: true, `: $AUTHORIZATION_2\"`: true, "$X_ORDER": false,
+		`X-Api-Key: $X_API_KEY\"`: true, "$X_API_KEY_2": false, `: $AUTHORIZATION\"`: true,
+		`: $AUTHORIZATION_2\"`: true, "$X_ORDER": false,
 	} {
 		if strings.Contains(out, want) != there {
 			t.Errorf("%s: want %v in %s", want, there, out)
@@ -289,8 +293,8 @@ func TestWrongHeaderIsNotShown(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-H", "-H2"} {
 		for _, value := range []string{"Authorization Bearer s3cr3t", ": s3cr3t", "X: s3cr3t\nY: 1"} {
-			code, out, errs := runWith(t, false, flag, value, "http://127.0.0.1:1")
-			if code != exitNotAsked || strings.Contains(out+errs, "s3cr3t") || !strings.Contains(errs, flag+": want 'Name: value'") {
+			code, out, errs := runWith(t, flag, value, "http://127.0.0.1:1")
+			if code != 2 || strings.Contains(out+errs, "s3cr3t") || !strings.Contains(errs, flag+": want 'Name: value'") {
 				t.Errorf("%s %q: %d, %q", flag, value, code, out+errs)
 			}
 		}
@@ -310,7 +314,7 @@ func TestCutCredentialsAreNotShown(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, effects := range []string{server.URL, "echo " + secret} {
-		_, _, errs := runWith(t, false, "-H", "X-Pin: "+secret, "-effects", effects, server.URL)
+		_, _, errs := runWith(t, "-H", "X-Pin: "+secret, "-effects", effects, server.URL)
 		if strings.Contains(errs, "s3cr3t") || !strings.Contains(errs, "$X_PIN") || !strings.Contains(errs, "neither a number") {
 			t.Errorf("%s: %s", effects, errs)
 		}
@@ -334,7 +338,8 @@ func TestCredentialsAreNotShown(t *testing.T) {
 	defer server.Close()
 	junit, markdown := filepath.Join(t.TempDir(), "x.xml"), filepath.Join(t.TempDir(), "x.md")
 	for _, form := range []string{"-verbose", "-json", "-strict"} {
-		_, out, errs := runWith(t, false, form, "-H", "Authorization: Bearer "+secret, "-H", "X-Pin: "+pin, "-d", `{"n":{{n}}}`, "-junit", junit, "-markdown", markdown,
+		_, out, errs := runWith(t, form, "-H", "Authorization: Bearer "+secret, "-H", "X-Pin: "+pin, "-d",
+			`{"n":{{n}}}`, "-junit", junit, "-markdown", markdown,
 			"-only", "key/missing,once/repeat,once/concurrent,replay/*,errors/*", server.URL)
 		if all := out + errs + read(t, junit) + read(t, markdown); strings.Contains(all, secret) || strings.Contains(all, pin) || strings.Contains(all, cookie) ||
 			!strings.Contains(all, "$AUTHORIZATION") || !strings.Contains(all, "$X_PIN") {
@@ -345,7 +350,7 @@ func TestCredentialsAreNotShown(t *testing.T) {
 		http.Error(w, "no rights: "+r.Header.Get("Authorization"), http.StatusForbidden)
 	}))
 	defer gone.Close()
-	if _, _, errs := runWith(t, false, "-H", "Authorization: Bearer "+secret, gone.URL); strings.Contains(errs, secret) || !strings.Contains(errs, "no rights: $AUTHORIZATION") {
+	if _, _, errs := runWith(t, "-H", "Authorization: Bearer "+secret, gone.URL); strings.Contains(errs, secret) || !strings.Contains(errs, "no rights: $AUTHORIZATION") {
 		t.Error(errs)
 	}
 }

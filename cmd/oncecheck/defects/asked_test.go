@@ -62,7 +62,10 @@ func (a asking) verdicts(t *testing.T) []verdict {
 	s := startDefect(t, d)
 	args := a.args(s)
 	if a.wrap != nil {
-		outer := httptest.NewServer(a.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(0, w, r) })))
+		outer := httptest.NewServer(a.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.serve(0,
+				w, r)
+		})))
 		t.Cleanup(outer.Close)
 		for i := range args {
 			args[i] = strings.ReplaceAll(args[i], s.listeners[0].URL, outer.URL)
@@ -80,7 +83,8 @@ const (
 
 var askings = []asking{
 	// Without -effects the ids in the responses tell a second run.
-	{name: "by ids", only: "key/* once/* load/*", drop: "-effects", unasked: "key/refused-not-run key/missing-not-run once/client-leaves once/request-cut"},
+	{name: "by ids", only: "key/* once/* load/*", drop: "-effects",
+		unasked: "key/refused-not-run key/missing-not-run once/client-leaves once/request-cut"},
 	{name: "unprotected by ids", defect: "unprotected", drop: "-effects",
 		only:   "once/repeat once/instances-repeat once/chunked once/answer-lost once/sent-twice once/keys-differ",
 		failed: "once/repeat once/instances-repeat once/chunked once/answer-lost once/sent-twice"},
@@ -89,20 +93,25 @@ var askings = []asking{
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 	}, drop: "-effects", only: "once/* load/*", unasked: "*"},
 	// What is missing is said also where it is not known in advance.
-	{name: "a fixed body", drop: "-sample", add: `-d {"amount":1}`, only: "mismatch/body", unasked: "*", says: "-other-d"},
+	{name: "a fixed body", drop: "-sample", add: `-d {"amount":1}`, only: "mismatch/body", unasked: "*",
+		says: "-other-d"},
 	{name: "no samples", drop: "-sample", only: "replay/body-binary replay/redirect", unasked: "*", says: "-sample"},
 	// Without -slow, duplicates are sent at one instant.
 	{name: "at once", drop: "-slow", only: atOnce},
-	{name: "raced at once", defect: "looks-then-locks", drop: "-slow", only: "inflight/once mismatch/in-flight", failed: "*"},
+	{name: "raced at once", defect: "looks-then-locks", drop: "-slow", only: "inflight/once mismatch/in-flight",
+		failed: "*"},
 	// What needs several requests at a time is not asked with one, and nothing waits for ever.
 	{name: "one at a time", add: "-parallel 1", only: atOnce + "once/concurrent once/sent-twice-at-once",
 		unasked: "*", says: "-parallel"},
 	{name: "one at a time, at once", drop: "-slow", add: "-parallel 1", only: atOnce, unasked: "*", says: "-parallel"},
 	// A query that shows nothing is named, and those beside it are asked. fault: one bad sample hides sixteen.
-	{name: "a failing sample", add: "-sample fail=before", only: "replay/status once/samples", unasked: "once/samples", says: `"fail=before"`},
+	{name: "a failing sample", add: "-sample fail=before", only: "replay/status once/samples",
+		unasked: "once/samples", says: `"fail=before"`},
 	{name: "a failure that is none", add: "-fail none", only: failing, unasked: "*", says: `-fail "none"`},
-	{name: "a failure that is one beside it", defect: "panic-locks", add: "-fail none", only: "errors/failed-answered", failed: "*"},
-	{name: "a slow one that is not", drop: "-slow", add: "-slow none -slow slow=1s", only: "once/client-leaves crash/answered",
+	{name: "a failure that is one beside it", defect: "panic-locks", add: "-fail none",
+		only: "errors/failed-answered", failed: "*"},
+	{name: "a slow one that is not", drop: "-slow", add: "-slow none -slow slow=1s",
+		only:    "once/client-leaves crash/answered",
 		unasked: "*", says: `-slow "none"`},
 	// A sample that does nothing shows nothing. fault: no effect is told as a second one.
 	{name: "a sample without effect", spoil: func(s *server) {
@@ -144,9 +153,12 @@ var askings = []asking{
 	{name: "busy", wrap: busy, only: "key/quoted key/bare key/name-case key/missing-runs once/repeat once/concurrent once/answer-lost " +
 		"once/chunked once/expect-continue scope/user-runs load/shuffled errors/validation"},
 	// A service that takes no order number twice is asked by the ids of its responses, too.
-	{name: "order numbers", wrap: orders, drop: "-effects", only: "once/repeat once/keys-differ replay/body", unasked: "once/keys-differ"},
-	{name: "order numbers, unprotected", defect: "unprotected", wrap: orders, drop: "-effects", only: "once/repeat", failed: "*"},
-	{name: "order numbers as UUIDs", wrap: orders, drop: "-effects", add: `-d {"amount":1,"order":"{{uuid}}"}`, only: "once/repeat"},
+	{name: "order numbers", wrap: orders, drop: "-effects", only: "once/repeat once/keys-differ replay/body",
+		unasked: "once/keys-differ"},
+	{name: "order numbers, unprotected", defect: "unprotected", wrap: orders, drop: "-effects", only: "once/repeat",
+		failed: "*"},
+	{name: "order numbers as UUIDs", wrap: orders, drop: "-effects", add: `-d {"amount":1,"order":"{{uuid}}"}`,
+		only: "once/repeat"},
 	// A second user who gets no order of their own, whatever the key, is not refused for the key.
 	{name: "order numbers of all users", wrap: orders, only: ofUser, unasked: "scope/user-runs scope/user-in-flight"},
 	// A service that makes one order of equal ones runs no second one, whatever the key. fault: it is told to drop orders.
@@ -192,7 +204,8 @@ var askings = []asking{
 		}
 	}, only: "scope/route", unasked: "*"},
 	// fault: a key of 255 characters, with the two quotes of a server that knows none, is asked as one of 257.
-	{name: "the quotes are characters", spoil: refuses(func(field string) bool { return len(field) > 255 }), only: "key/length-255 key/length-distinct key/quoted"},
+	{name: "the quotes are characters", spoil: refuses(func(field string) bool { return len(field) > 255 }),
+		only: "key/length-255 key/length-distinct key/quoted"},
 	// fault: a parameter that a framework adds is told as another type.
 	{name: "another charset", spoil: replays(func(a *response) {
 		a.Header.Set("Content-Type", a.Header.Get("Content-Type")+";charset=utf-8")
@@ -338,7 +351,10 @@ func TestCannotStart(t *testing.T) {
 		}
 	}
 	// A fixed order number ends the run at once. fault: each check repeats it for a minute.
-	unique := httptest.NewServer(orders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(0, w, r) })))
+	unique := httptest.NewServer(orders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.serve(0,
+			w, r)
+	})))
 	t.Cleanup(unique.Close)
 	_, stderr := runOncecheck("-H", "Authorization: Bearer ann", "-d", `{"amount":7}`, unique.URL+"/payments")
 	if !strings.Contains(stderr, "{{n}} and {{uuid}} differ") {

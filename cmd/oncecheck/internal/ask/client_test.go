@@ -72,7 +72,8 @@ func TestDo(t *testing.T) {
 	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Trailer", "X-Sum")
-		w.Header().Set("X-Seen", strings.Join(append([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("X-Test"), string(body)}, r.TransferEncoding...), " "))
+		w.Header().Set("X-Seen", strings.Join(append([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("X-Test"),
+			string(body)}, r.TransferEncoding...), " "))
 		w.WriteHeader(http.StatusEarlyHints)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "answer")

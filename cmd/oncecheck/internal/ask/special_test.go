@@ -59,7 +59,10 @@ func TestCut(t *testing.T) {
 // Over TLS too, with HTTP/2 if the server has it. A certificate that nobody has signed is refused unless asked otherwise.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_,
+			_ = io.WriteString(w, r.Proto)
+	}))
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()

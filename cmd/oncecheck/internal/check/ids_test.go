@@ -22,12 +22,15 @@ func TestIDs(t *testing.T) {
 	}{
 		{"a repetition", [3]string{`{"id":1}`, `{"id":2}`, `{"id":3}`}, []string{`{"id":4}`, `{"id":4}`}, 1},
 		{"two runs", [3]string{`{"id":1}`, `{"id":2}`, `{"id":3}`}, []string{`{"id":4}`, `{"id":5}`, `{"id":5}`}, 2},
-		{"rendered anew", [3]string{`{"id":1,"at":1}`, `{"id":2,"at":2}`, `{"id":3,"at":3}`}, []string{`{"id":4,"at":4}`, `{"at":5, "id":4}`}, 1},
-		{"in a list", [3]string{`{"data":[{"id":1}]}`, `{"data":[{"id":2}]}`, `{"data":[{"id":3}]}`}, []string{`{"data":[{"id":4}]}`, `{"data":[{"id":5}]}`}, 2},
+		{"rendered anew", [3]string{`{"id":1,"at":1}`, `{"id":2,"at":2}`, `{"id":3,"at":3}`},
+			[]string{`{"id":4,"at":4}`, `{"at":5, "id":4}`}, 1},
+		{"in a list", [3]string{`{"data":[{"id":1}]}`, `{"data":[{"id":2}]}`, `{"data":[{"id":3}]}`},
+			[]string{`{"data":[{"id":4}]}`, `{"data":[{"id":5}]}`}, 2},
 		{"no JSON", [3]string{"order 1", "order 2", "order 3"}, []string{"order 4", "order 5"}, 2},
 		{"cut", [3]string{"order 1", "order 2", "order 3"}, []string{"order 4", "order"}, 1},
 		{"empty", [3]string{`{"id":1}`, `{"id":2}`, `{"id":3}`}, []string{`{"id":4}`, ""}, 1},
-		{"large numbers", [3]string{`{"id":9007199254740993}`, `{"id":9007199254740992}`, `{"id":3}`}, []string{`{"id":9007199254740995}`, `{"id":9007199254740996}`}, 2},
+		{"large numbers", [3]string{`{"id":9007199254740993}`, `{"id":9007199254740992}`, `{"id":3}`},
+			[]string{`{"id":9007199254740995}`, `{"id":9007199254740996}`}, 2},
 		{"none", [3]string{`{"ok":true}`, `{"ok":true}`, `{"ok":true}`}, []string{`{"ok":true}`, `{"ok":false}`}, 1},
 	} {
 		var all []*ask.Response

@@ -12,8 +12,10 @@ import (
 func TestHide(t *testing.T) {
 	t.Parallel()
 	first := []ask.Field{
-		{Name: "Authorization", Value: "Bearer s3cr3t.tok/en+1=="}, {Name: "Cookie", Value: "sid=abc123; theme=dark"}, {Name: "X-Tenant", Value: "acme-corporation"},
-		{Name: "Content-Type", Value: "application/json"}, {Name: "X-Version", Value: "201"}, {Name: "X-Api-Key", Value: `a"b\c`},
+		{Name: "Authorization", Value: "Bearer s3cr3t.tok/en+1=="}, {Name: "Cookie", Value: "sid=abc123; theme=dark"},
+		{Name: "X-Tenant", Value: "acme-corporation"},
+		{Name: "Content-Type", Value: "application/json"}, {Name: "X-Version", Value: "201"}, {Name: "X-Api-Key",
+			Value: `a"b\c`},
 	}
 	second := []ask.Field{{Name: "Authorization", Value: "Basic Ym9iOmh1bnRlcjI="}}
 	for text, want := range map[string]string{
@@ -42,7 +44,8 @@ func FuzzHide(f *testing.F) {
 		fields := []ask.Field{{Name: "Authorization", Value: value}}
 		got := check.Hide(fields, nil, before+" "+value+" "+after)
 		if len(value) >= 3 && value == strings.TrimSpace(value) && !strings.Contains(value, "{{") && len(strings.Fields(value)) == 1 &&
-			!strings.Contains(before+after, value) && !strings.Contains("$AUTHORIZATION", value) && strings.Contains(got, " "+value+" ") {
+			!strings.Contains(before+after, value) && !strings.Contains("$AUTHORIZATION", value) && strings.Contains(got,
+			" "+value+" ") {
 			t.Errorf("%q in %q", value, got)
 		}
 	})

@@ -19,7 +19,8 @@ import (
 func TestCurlInAShell(t *testing.T) {
 	t.Parallel()
 	hostile := request("key-9")
-	hostile.Header = append(hostile.Header, ask.Field{Name: "X-Odd", Value: `"$(touch /tmp/never)" ` + "`id` \\ '"}, ask.Field{Name: "X-Empty"})
+	hostile.Header = append(hostile.Header, ask.Field{Name: "X-Odd", Value: `"$(touch /tmp/never)" ` + "`id` \\ '"},
+		ask.Field{Name: "X-Empty"})
 	hostile.Body = []byte(`{"k":"key-9","cost":"$HOME","q":"a'b"}`)
 	hostile.Chunked, hostile.Expect, hostile.HTTP2 = true, true, true
 	lines := report.Curl([]ask.Exchange{answered(hostile, 200, "two\nlines\x1b[0m")})

@@ -30,9 +30,11 @@ func row(id string, level check.Level) check.Check {
 }
 
 func request(key string) ask.Request {
-	return ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:8080", Path: "/payments"}, Op: ask.Operation{Key: key},
-		Header: []ask.Field{{Name: "Authorization", Value: "Bearer secret", Variable: "AUTHORIZATION"}, {Name: "Idempotency-Key", Value: `"` + key + `"`}},
-		Body:   []byte(`{"amount":1001,"note":"it's"}`)}
+	return ask.Request{Method: "POST", URL: &url.URL{Scheme: "http", Host: "127.0.0.1:8080", Path: "/payments"},
+		Op: ask.Operation{Key: key},
+		Header: []ask.Field{{Name: "Authorization", Value: "Bearer secret", Variable: "AUTHORIZATION"},
+			{Name: "Idempotency-Key", Value: `"` + key + `"`}},
+		Body: []byte(`{"amount":1001,"note":"it's"}`)}
 }
 
 func answered(r ask.Request, status int, body string) ask.Exchange {
@@ -44,18 +46,22 @@ func sample() report.Report {
 	once := request("key-1")
 	both := request("key-2")
 	both.AtOnce = true
-	failure := check.Result{Check: row("once/concurrent", check.Must), Verdict: check.Failed, Sentence: "2 effects, want one effect", Got: "2 effects", Want: "one effect",
-		Shown: []ask.Exchange{answered(once, 201, `{"id":"<1>|2"}`), answered(both, 201, `{"id":"2"}`), answered(both, 409, ""), {Request: both, Err: errors.New("no answer within 10s")}}}
+	failure := check.Result{Check: row("once/concurrent", check.Must), Verdict: check.Failed,
+		Sentence: "2 effects, want one effect", Got: "2 effects", Want: "one effect",
+		Shown: []ask.Exchange{answered(once, 201, `{"id":"<1>|2"}`), answered(both, 201, `{"id":"2"}`), answered(both,
+			409, ""), {Request: both, Err: errors.New("no answer within 10s")}}}
 	noted, known := failure, failure
 	noted.Check, noted.Shown = row("replay/marked", check.Advice), nil
 	known.Check, known.Shown = row("mismatch/body", check.Must), nil
 	return report.Report{Target: "POST http://127.0.0.1:8080/payments", Seed: 7, Requests: 42, Entries: []report.Entry{
 		{Result: check.Result{Check: row("once/repeat", check.Must), Verdict: check.Held}, Counts: true},
-		{Result: check.Result{Check: row("once/instances-concurrent", check.Must), Verdict: check.Held, Sentence: "up to 7 of 10 at once"}, Counts: true},
+		{Result: check.Result{Check: row("once/instances-concurrent", check.Must), Verdict: check.Held,
+			Sentence: "up to 7 of 10 at once"}, Counts: true},
 		{Result: failure, Counts: true},
 		{Result: noted},
 		{Result: known, Counts: true, Known: true},
-		{Result: check.Result{Check: row("scope/user", check.Must), Verdict: check.NotAsked, Sentence: "give -H2, the headers of a second user"}, Counts: true},
+		{Result: check.Result{Check: row("scope/user", check.Must), Verdict: check.NotAsked,
+			Sentence: "give -H2, the headers of a second user"}, Counts: true},
 	}}
 }
 
@@ -89,7 +95,8 @@ func TestGolden(t *testing.T) {
 
 // result returns a failure with what was seen; or a check that holds, for "held", or was not asked, for "give -x".
 func result(id, got string) report.Entry {
-	r := check.Result{Check: row(id, check.Must), Verdict: check.Failed, Got: got, Want: "one effect", Sentence: got + ", want one effect"}
+	r := check.Result{Check: row(id, check.Must), Verdict: check.Failed, Got: got, Want: "one effect",
+		Sentence: got + ", want one effect"}
 	r.Shown = []ask.Exchange{answered(request("key-1"), 201, `{"id":1}`), answered(request("key-1"), 201, `{"id":2}`)}
 	switch {
 	case got == "held":
@@ -100,6 +107,15 @@ func result(id, got string) report.Entry {
 	return report.Entry{Result: r, Counts: true}
 }
 
+// results has a failure, or another result, for each id and what was seen.
+func results(all ...string) (entries []report.Entry) {
+	for _, one := range all {
+		id, got, _ := strings.Cut(one, ": ")
+		entries = append(entries, result(id, got))
+	}
+	return entries
+}
+
 // The end of a report says the result to a reader who does not know the checks.
 func TestFinding(t *testing.T) {
 	t.Parallel()
@@ -108,43 +124,52 @@ func TestFinding(t *testing.T) {
 		want    []string // in this order
 	}{
 		"ignores the key": {
-			[]report.Entry{result("key/spelling", "201 Created"), result("once/repeat", "2 effects"), result("once/concurrent", "10 effects of 10 requests at one instant"), result("mismatch/body", "201 Created")},
+			results("key/spelling: 201 Created", "once/repeat: 2 effects",
+				"once/concurrent: 10 effects of 10 requests at one instant", "mismatch/body: 201 Created"),
 			[]string{
 				"FAILED  MUST    once/repeat  a repetition does not run again: 2 effects (and 3 more by this)\n",
 				"POST http://127.0.0.1:8080/payments runs a repeated request again, as if it had no Order-Key: 2 effects.\n",
-				"  customer:  charged twice\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`, "$AUTHORIZATION and the like", "-verbose", "Next: Take the key", "name it with -key-header",
+				"  customer:  charged twice\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`,
+				"$AUTHORIZATION and the like", "-verbose", "Next: Take the key", "name it with -key-header",
 			},
 		},
 		"one at a time": {
-			[]report.Entry{result("once/repeat", "held"), result("once/concurrent", "7 effects of 10 requests at one instant"), result("load/shuffled", "two bodies"), result("scope/user", "the first user's response")},
-			[]string{"(and 1 more by this)", "FAILED  MUST    scope/user", "if they arrive at the same instant: 7 effects of 10 requests at one instant.", "between a look-up and a later write"},
+			results("once/repeat: held", "once/concurrent: 7 effects of 10 requests at one instant",
+				"load/shuffled: two bodies", "scope/user: the first user's response"),
+			[]string{"(and 1 more by this)", "FAILED  MUST    scope/user",
+				"if they arrive at the same instant: 7 effects of 10 requests at one instant.", "between a look-up and a later write"},
 		},
 		"each instance for itself": {
-			[]report.Entry{result("once/repeat", "held"), result("once/instances-repeat", "2 effects")},
-			[]string{"runs a request again if it reaches another instance with the same Order-Key: 2 effects.", "where all instances read them"},
+			results("once/repeat: held", "once/instances-repeat: 2 effects"),
+			[]string{"runs a request again if it reaches another instance with the same Order-Key: 2 effects.",
+				"where all instances read them"},
 		},
 		"one key for another": { // fault: three lines for one fault
-			[]report.Entry{result("once/repeat", "held"), result("key/length-distinct", "one body"), result("once/keys-differ", "no effect"), result("key/value-case", "one body")},
+			results("once/repeat: held", "key/length-distinct: one body", "once/keys-differ: no effect",
+				"key/value-case: one body"),
 			[]string{"FAILED  MUST    once/keys-differ", "(and 2 more by this)\n\n"},
 		},
 		"not charged at all": { // which is no second run
-			[]report.Entry{result("once/repeat", "no effect")},
+			results("once/repeat: no effect"),
 			[]string{"payments fails once/repeat. It should hold that a repetition does not run again; seen: no effect.\n"},
 		},
 		"the gravest first": {
-			[]report.Entry{result("key/quoted", "400"), result("replay/status", "200"), result("scope/user", "x"), result("mismatch/body", "x"), result("scope/user-runs", "x")},
-			[]string{"FAILED  MUST    scope/user ", "(and 1 more by this)\n", "FAILED  MUST    mismatch/body", "FAILED  MUST    replay/status", "FAILED  MUST    key/quoted",
+			results("key/quoted: 400", "replay/status: 200", "scope/user: x", "mismatch/body: x", "scope/user-runs: x"),
+			[]string{"FAILED  MUST    scope/user ", "(and 1 more by this)\n", "FAILED  MUST    mismatch/body",
+				"FAILED  MUST    replay/status", "FAILED  MUST    key/quoted",
 				"payments fails scope/user. It should hold that a repetition does not run again; seen: x.", "-only scope/user"},
 		},
 		"all held": {
-			[]report.Entry{result("once/repeat", "held"), result("inflight/once", "give -slow, a query"), result("inflight/time", "give -slow, a query"), result("scope/user", "give -H2, the headers")},
-			[]string{"With these flags more checks can be asked: -slow (2), -H2 (1). For what they mean: oncecheck -h.\n", "payments: all that was asked holds.\n"},
+			results("once/repeat: held", "inflight/once: give -slow, a query", "inflight/time: give -slow, a query",
+				"scope/user: give -H2, the headers"),
+			[]string{"With these flags more checks can be asked: -slow (2), -H2 (1). For what they mean: oncecheck -h.\n",
+				"payments: all that was asked holds.\n"},
 		},
 		"not seen": {
-			[]report.Entry{result("key/quoted", "held"), result("once/repeat", "give -effects: the responses have no id")},
+			results("key/quoted: held", "once/repeat: give -effects: the responses have no id"),
 			[]string{"could not see whether a repeated request runs again.", "Next: For that, give -effects: the responses"},
 		},
-		"nothing asked": {[]report.Entry{result("scope/user", "give -H2, x")}, []string{"-H2 (1)", "payments: nothing could be asked."}},
+		"nothing asked": {results("scope/user: give -H2, x"), []string{"-H2 (1)", "payments: nothing could be asked."}},
 	} {
 		var out bytes.Buffer
 		r := report.Report{Target: "POST http://127.0.0.1:8080/payments", KeyHeader: "Order-Key", Entries: c.entries}
