@@ -206,6 +206,9 @@ func TestSettleAbandoned(t *testing.T) {
 		if err := locker.SettleAbandoned(t.Context(), info.Key, info.Token, refuse, time.Microsecond); err == nil || err == refused {
 			t.Errorf("for a microsecond: %v", err)
 		}
+		if err := locker.SettleAbandoned(t.Context(), "k", info.Token, refuse, time.Hour); !errors.Is(err, lock.ErrNotStorageKey) {
+			t.Errorf("of no storage key: %v, want ErrNotStorageKey", err)
+		}
 		if err := locker.SettleAbandoned(t.Context(), info.Key, "no token", refuse, time.Hour); !errors.Is(err, lock.ErrChanged) {
 			t.Errorf("without a token: %v, want ErrChanged", err)
 		}
@@ -352,11 +355,10 @@ func TestScanIsPacedByItsLoop(t *testing.T) {
 	if sent() != 3 {
 		t.Errorf("%d SCANs after the loop", sent())
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for found, err := range locker.Scan(ctx, 5) {
-		if steps++; !errors.Is(err, context.Canceled) || len(found.Infos) > 0 {
-			t.Errorf("%+v, %v, want Canceled", found, err)
+	away := newLocker(t, redistest.NewClient(t, "127.0.0.1:1", redistest.OneTry))
+	for found, err := range away.Scan(t.Context(), 5) {
+		if steps++; err == nil || len(found.Infos) > 0 {
+			t.Errorf("%+v, %v, want an error", found, err)
 		}
 	}
 	if steps != 4 {

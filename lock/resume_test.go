@@ -49,9 +49,10 @@ func TestResume(t *testing.T) {
 		}
 		_, again := locker.Resume(ctx, "k", first.Token())
 		_, anothers := locker.Resume(ctx, "k", uuid.NewString())
+		_, nothing := locker.Resume(ctx, "k", "no token")
 		for what, err := range map[string]error{
 			"Extend": first.Extend(ctx, time.Minute), "Settle": first.Settle(ctx, nil, time.Hour), "Release": first.Release(ctx),
-			"Resume": again, "Resume with a wrong token": anothers,
+			"Resume": again, "Resume with a wrong token": anothers, "Resume with none": nothing,
 		} {
 			if !errors.Is(err, lock.ErrLost) || strings.Contains(err.Error(), first.Token()) {
 				t.Errorf("%s: %v, want ErrLost", what, err)
