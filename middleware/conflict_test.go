@@ -1,6 +1,8 @@
 package middleware_test
 
 import (
+	"context"
+	"encoding/binary"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -28,6 +30,37 @@ func TestInFlight(t *testing.T) {
 		s.want(s.send(), http.StatusCreated, middleware.Replayed)
 		s.wantRuns(1)
 	})
+}
+
+// A client that obeys Retry-After, the age of the run, doubles its pause with every try. A duplicate does not wait if its
+// answer is due before.
+//
+// conformance: 24
+func TestRetryAfterIsTheAgeOfTheRun(t *testing.T) {
+	t.Parallel()
+	const timeAt = 45 // in a claim: behind its head of 20 bytes, a flag, a number of 16 digits, and the hold
+	b, g := redistest.Mini(t), newGate()
+	s := serve(t, b, behind(t, g, payOnce()), middleware.WithWait(time.Hour))
+	s.outer = func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := &http.Server{WriteTimeout: time.Nanosecond}
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, server)))
+		})
+	}
+	done := s.inBackground(g)
+	k := b.Keys(t)[0]
+	claim := rawOf(t, b, k)
+	binary.BigEndian.PutUint64(claim[timeAt:], uint64(time.Now().Add(-time.Hour).UnixMilli()))
+	if err := b.Client(t).Set(t.Context(), k, claim, time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	a := s.send()
+	s.wantRefused(a, http.StatusConflict, middleware.InFlight, "in-flight")
+	if got := a.header.Get("Retry-After"); got != "10" {
+		t.Errorf("Retry-After %q, want that of a lease", got)
+	}
+	close(g.open)
+	<-done
 }
 
 // others are requests with the key of the first one that ask for something else.

@@ -349,9 +349,11 @@ func TestShadowClientLeaves(t *testing.T) {
 		once := middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), headerKey, middleware.WithShadow(),
 			middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) }))
 		w := &openWriter{ResponseWriter: httptest.NewRecorder()}
-		handler := once(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		handler := once(http.HandlerFunc(func(w2 http.ResponseWriter, r *http.Request) {
 			leave()
-			w.why = open
+			if w.why = open; open == nil && r.Context().Err() != nil {
+				w2.WriteHeader(http.StatusInternalServerError)
+			}
 		}))
 		for _, ctx := range []context.Context{ctx, t.Context()} {
 			r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
