@@ -18,18 +18,25 @@ import (
 // Tx.Commit goes on while the outcome is unknown, until the deadline of ctx. The end of the handler does not cancel it: a
 // server that waits for its standby would stop waiting, and show a transaction that a failover may lose.
 type recordingTx struct {
-	journal    *Journal
-	forRun     journal.Run
-	ctx        context.Context
-	opts       *sql.TxOptions
-	commitSent bool // the COMMIT may have been sent
-	ended      bool // a statement has ended the transaction
+	journal *Journal
+	forRun  journal.Run
+	ctx     context.Context
+	opts    *sql.TxOptions
+	// the COMMIT may have been sent
+	commitSent bool
+	// a statement has ended the transaction
+	ended bool
 
-	end    context.CancelFunc // ends the transaction's own context
-	detach func() bool        // from now on the end of ctx does not end it
-	sent   time.Time          // when commit was called
-	reply  chan commitReply   // to the COMMIT
-	record []byte             // that is committed
+	// ends the transaction's own context
+	end context.CancelFunc
+	// from now on the end of ctx does not end it
+	detach func() bool
+	// when commit was called
+	sent time.Time
+	// to the COMMIT
+	reply chan commitReply
+	// that is committed
+	record []byte
 }
 
 type commitReply struct {

@@ -10,52 +10,79 @@ import (
 // what it stores, and a time in units. Those that select a row select the columns of [row].
 type dialect struct {
 	operatorStatements
-	check func(context.Context, *sql.Tx) ([]error, error) // the findings of Journal.Check
+	// the findings of Journal.Check
+	check func(context.Context, *sql.Tx) ([]error, error)
 
-	unit         time.Duration                                      // of times in parameters and results
-	rewrite      func(statement string, args []any) (string, []any) // for a database whose parameters have no numbers; nil: not needed
-	maxNamespace int                                                // in bytes; 0: no limit
+	// of times in parameters and results
+	unit time.Duration
+	// for a database whose parameters have no numbers; nil: not needed
+	rewrite func(statement string, args []any) (string, []any)
+	// in bytes; 0: no limit
+	maxNamespace int
 
-	look string // key: selects the row, even if it has expired
+	// key: selects the row, even if it has expired
+	look string
 
-	looksFirst    bool   // Begin looks before it inserts a row
-	begin         string // key, token, note, limit: inserts an intent row if there is no row
-	insert        string // key, token, record, keep: inserts a row that is done if there is no row
-	removeExpired string // key: deletes an expired row, for begin and insert
+	// Begin looks before it inserts a row
+	looksFirst bool
+	// key, token, note, limit: inserts an intent row if there is no row
+	begin string
+	// key, token, record, keep: inserts a row that is done if there is no row
+	insert string
+	// key: deletes an expired row, for begin and insert
+	removeExpired string
 
 	// A row without an outcome has the token of its run, or that of the sweep to which it was handed out. The
 	// statements that compare it serve both: finish and finishSwept have the same WHERE, and free also ends a sweep.
-	finish      string // key, run's token, record, keep: makes the intent row done
-	finishSwept string // key, sweep's token, record, keep, fingerprint: the same, with the run's token, and keeps the fingerprint of the note
-	free        string // key, token of the run or the sweep: deletes the intent row
-	note        string // key, run's token, note: changes the note of the intent row
+	// key, run's token, record, keep: makes the intent row done
+	finish string
+	// key, sweep's token, record, keep, fingerprint: the same, with the run's token, and keeps the fingerprint of the note
+	finishSwept string
+	// key, token of the run or the sweep: deletes the intent row
+	free string
+	// key, run's token, note: changes the note of the intent row
+	note string
 
 	// fill stores the record in a row that is done without one. For an operator, it does so before the time until, and also
 	// in a row without an outcome. run is compared with ownerOfRow.
-	fill string // key, run, record, keep, until (NULL: for the run)
+	// key, run, record, keep, until (NULL: for the run)
+	fill string
 
-	readCommitted sql.IsolationLevel // a statement that has waited then sees what was committed while it waited
+	// a statement that has waited then sees what was committed while it waited
+	readCommitted sql.IsolationLevel
 
-	opening string // first in a transaction that writes: takes the write lock, or marks the transaction; empty: not needed
+	// first in a transaction that writes: takes the write lock, or marks the transaction; empty: not needed
+	opening string
 	// Without autocommit, a transaction that has ended is followed by another, which is not committed. Empty: a statement cannot end it.
-	autocommitOff string // in the transaction
-	autocommitOn  string // after it, in its connection
-	autocommits   string // fails with mysqlTwoRows if autocommit is off
+	// in the transaction
+	autocommitOff string
+	// after it, in its connection
+	autocommitOn string
+	// fails with mysqlTwoRows if autocommit is off
+	autocommits string
 
-	stillOpen  string // fails if the transaction that opening has marked has ended; empty: a statement cannot end it unnoticed
-	abort      string // makes a COMMIT impossible after a statement that has failed; empty: a failed statement does
-	probeLimit string // limits how long the probe's connection waits, which is then closed; empty: it stops when its context ends
-	probe      string // key, token: waits for an open INSERT of the key; empty: opening has waited for it
-	probeFound string // key: waits for an open UPDATE, and selects the row even if it has expired
+	// fails if the transaction that opening has marked has ended; empty: a statement cannot end it unnoticed
+	stillOpen string
+	// makes a COMMIT impossible after a statement that has failed; empty: a failed statement does
+	abort string
+	// limits how long the probe's connection waits, which is then closed; empty: it stops when its context ends
+	probeLimit string
+	// key, token: waits for an open INSERT of the key; empty: opening has waited for it
+	probe string
+	// key: waits for an open UPDATE, and selects the row even if it has expired
+	probeFound string
 
 	// Of the rows whose key begins with prefix. Their index is the one on until or expires_at, not that on the key, which
 	// would also read the rows that are not due.
-	sweep  string // token, lease, grace, since (NULL means now), prefix: takes a row; returns key, note, beginning, attempts, now
-	expire string // prefix: removes up to expireBatch rows
+	// token, lease, grace, since (NULL means now), prefix: takes a row; returns key, note, beginning, attempts, now
+	sweep string
+	// prefix: removes up to expireBatch rows
+	expire string
 
 	// For a database that cannot change rows and return them in one statement: sweep and expire then only lock the rows,
 	// and expire returns their keys.
-	sweepTake  string // key, token, lease: takes a row that sweep has locked; empty: sweep does
+	// key, token, lease: takes a row that sweep has locked; empty: sweep does
+	sweepTake  string
 	expireTake func(keys []string) (statement string, args []any)
 }
 

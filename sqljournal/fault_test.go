@@ -228,3 +228,18 @@ func TestBeginDoesNotWait(t *testing.T) {
 		mustFail(t, "InTx", err, errHandler)
 	})
 }
+
+// fault: the COMMIT of Around's function reaches the server after its connection broke. Expected: Around waits for it.
+func TestCommitOfAroundArrivesLate(t *testing.T) {
+	t.Parallel()
+	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
+		s := newScene(t, d, mode)
+		s.db = d.Open(t, dbtest.Through(s.proxy))
+		late, paid := s.proxy.Delay(commits(mode)), make(chan error, 1)
+		go func() { paid <- aroundSQL(s, func(err error) error { return err }) }()
+		late.Wait(t)
+		s.awaitProbe()
+		late.Lift()
+		s.mustBeCommitted(<-paid)
+	})
+}

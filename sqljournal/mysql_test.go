@@ -78,42 +78,6 @@ func TestConnectionComesBackWithAutocommit(t *testing.T) {
 	}
 }
 
-// fault: MySQL: the server accepts only reads from the COMMIT on, as one that is no longer the primary. Expected: it is not known
-// whether it was committed, and there is one effect in the end, by a retry.
-func TestServerBecomesReadOnly(t *testing.T) {
-	t.Parallel()
-	d := dbtest.Own(t, dbtest.KindMySQL)
-	s := newScene(t, d, "transactional")
-	set := func(value string) {
-		mustExec(t, s.db, "set global read_only = "+value)
-		if !d.Server().IsMariaDB {
-			mustExec(t, s.db, "set global super_read_only = "+value)
-		}
-	}
-	mustExec(t, s.db, "create user plain@'%' identified by ''")
-	mustExec(t, s.db, "grant all on "+d.Name()+".* to plain@'%'")
-	pool, err := sql.Open("mysql", strings.Replace(d.URL(dbtest.Through(s.proxy)), "root@", "plain@", 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	s.j = sqljournal.Transactional(pool, namespace, sqljournal.MySQL())
-	sqljournal.SetProbeTime(s.j, 100*time.Millisecond)
-	s.begin(newRun(time.Hour))
-	commit, refused, ended := s.proxy.HoldRequest(commits("")), s.proxy.HoldReply(commits("")), make(chan error, 1)
-	go func() { ended <- s.pay() }()
-	commit.Wait(t)
-	set("on")
-	commit.Lift()
-	refused.Wait(t)
-	refused.Lift()
-	s.mustBeUnknown(<-ended)
-	set("off")
-	s.mustStand()
-	s.begin(retried(s.run))
-	s.mustBeCommitted(s.pay())
-}
-
 // The limits of the columns and of a packet. Expected: an error, and nothing is cut or stored.
 func TestTooLongForMySQL(t *testing.T) {
 	t.Parallel()

@@ -14,25 +14,33 @@ import (
 
 // Info is what [Journal.Inspect] and [Journal.Scan] find in a row: everything but the record.
 type Info struct {
-	Key   string        // as it stands in Redis
-	State journal.State // Absent, Running, Unfinished or Done; never Begun
+	// as it stands in Redis
+	Key string
+	// Absent, Running, Unfinished or Done; never Begun
+	State journal.State
 
 	// Token names the row in its present state for Forget; empty if Absent. Without an outcome it is Run. With an
 	// outcome it has a prefix as well, so that an operator who saw the row without one cannot remove an outcome stored
 	// since.
 	Token string
-	Run   string // the token of the run, for middleware.Middleware.Resolve; empty if Absent
+	// the token of the run, for middleware.Middleware.Resolve; empty if Absent
+	Run string
 
-	Began time.Time // when the run began, by the database's clock
+	// when the run began, by the database's clock
+	Began time.Time
 
 	// Left is the time until the run's limit if Running, and until the row expires if Done. If Unfinished, it is negative,
 	// the time since the limit; or positive, the time for which a sweep has the row.
 	Left time.Duration
 
-	Attempts int    // how often Sweep has handed the row out
-	Response bool   // Done: a response is stored; false if Sweep's function has called Done without one
-	Size     int    // of the record in bytes
-	Note     []byte // what the handler has stored by [Journal.Note]; nil if Done
+	// how often Sweep has handed the row out
+	Attempts int
+	// Done: a response is stored; false if Sweep's function has called Done without one
+	Response bool
+	// of the record in bytes
+	Size int
+	// what the handler has stored by [Journal.Note]; nil if Done
+	Note []byte
 }
 
 // ErrRunning means that the run in a row has not reached its limit, or that a sweep has just handed the row out.

@@ -3,14 +3,20 @@ package sqljournal
 // operatorStatements are the statements for operators. The first two select the columns that [Journal.infos] scans:
 // key, token, state, note, when the run began, the time left, attempts, whether there is a record, its size.
 type operatorStatements struct {
-	inspect string // key
-	scan    string // prefix of the keys
+	// key
+	inspect string
+	// prefix of the keys
+	scan string
 
 	// Overrides: see [table.overrideUntil]. They change nothing from the time until on. run is compared with ownerOfRow.
-	forget    string // key, run, state, whether the record is NULL, whether its time may be left, until
-	freeRun   string // key, run, until: deletes the intent row
-	insertRun string // key, run, record, keep, until: inserts a row that is done, if there is no row
-	now       string // the database's time, in units since 1970
+	// key, run, state, whether the record is NULL, whether its time may be left, until
+	forget string
+	// key, run, until: deletes the intent row
+	freeRun string
+	// key, run, record, keep, until: inserts a row that is done, if there is no row
+	insertRun string
+	// the database's time, in units since 1970
+	now string
 }
 
 var postgresqlOperator = operatorStatements{

@@ -16,14 +16,19 @@ const (
 
 // row is a row as the statements of a [dialect] select it. Without a row, every column is NULL.
 type row struct {
-	key, owner  sql.NullString // owner is the token of the run: see ownerOfRow
-	state       sql.NullInt64
-	note        []byte
-	record      []byte
-	left        sql.NullInt64 // until its limit or its expiry, in units; negative after that
-	age         sql.NullInt64 // since the run began, in units
-	isSwept     sql.NullBool  // a sweep has handed it out: the run can no longer complete it
-	fingerprint []byte        // of the run, if a sweep has ended it without its own record: see fingerprintOfRow
+	// owner is the token of the run: see ownerOfRow
+	key, owner sql.NullString
+	state      sql.NullInt64
+	note       []byte
+	record     []byte
+	// until its limit or its expiry, in units; negative after that
+	left sql.NullInt64
+	// since the run began, in units
+	age sql.NullInt64
+	// a sweep has handed it out: the run can no longer complete it
+	isSwept sql.NullBool
+	// of the run, if a sweep has ended it without its own record: see fingerprintOfRow
+	fingerprint []byte
 }
 
 // columns returns the destinations for Scan.

@@ -12,13 +12,19 @@ import (
 
 // Unfinished is a run of an intent journal that has no outcome, although its limit has passed.
 type Unfinished struct {
-	Key      string    // as it stands in Redis: a hash
-	Note     []byte    // what the handler has stored by [Journal.Note]; nil if nothing
-	Began    time.Time // by the database's clock
-	Attempts int       // how often it was handed out, including this time
+	// as it stands in Redis: a hash
+	Key string
+	// what the handler has stored by [Journal.Note]; nil if nothing
+	Note []byte
+	// by the database's clock
+	Began time.Time
+	// how often it was handed out, including this time
+	Attempts int
 
-	token       string // of this sweep
-	fingerprint []byte // what the run's request was
+	// of this sweep
+	token string
+	// what the run's request was
+	fingerprint []byte
 	dialect     *dialect
 }
 

@@ -12,8 +12,10 @@ type table struct {
 	db      *sql.DB
 	dialect *dialect
 
-	probeTime    time.Duration // for all tries to find out whether a transaction was committed; tests change it
-	overrideTime time.Duration // how long an override may act, once it has read the database's time; tests change it
+	// for all tries to find out whether a transaction was committed; tests change it
+	probeTime time.Duration
+	// how long an override may act, once it has read the database's time; tests change it
+	overrideTime time.Duration
 }
 
 // lookRow returns the row of key.
