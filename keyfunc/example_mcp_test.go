@@ -50,18 +50,3 @@ func ExampleJSON_mcpOfACP() {
 	// true false
 	// keyfunc: the request has no key in the JSON value /params/arguments/meta/idempotency_key
 }
-
-// UCP's binding to MCP spells the member with a hyphen. A client may send the header instead. See the Example of ACP for the
-// JSON-RPC id.
-func ExampleJSON_mcpOfUCP() {
-	tool, meta := keyfunc.JSON("/params/name"), keyfunc.JSON("/params/arguments/meta/idempotency-key")
-	source := keyfunc.First(meta, keyfunc.Opaque("Idempotency-Key"))
-	key := keyfunc.Scoped(keyfunc.Compose(source, tool), keyfunc.BasicUser())
-
-	inBody, _ := key(call(1, "complete_checkout", `{"idempotency-key":"8e03978e"}`))
-	r := call(2, "complete_checkout", `{}`)
-	r.Header.Set("Idempotency-Key", "8e03978e")
-	inHeader, _ := key(r)
-	fmt.Println(inBody == inHeader)
-	// Output: true
-}

@@ -56,31 +56,6 @@ func ExampleFunc() {
 	// Output: evt_1 <nil>
 }
 
-func ExampleHeader_missing() {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	_, err := keyfunc.Header("Idempotency-Key")(r)
-	fmt.Println(errors.Is(err, keyfunc.ErrMissing))
-	// Output: true
-}
-
-func ExampleHeader_invalid() {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r.Header.Set("Idempotency-Key", `"no closing quote`)
-	_, err := keyfunc.Header("Idempotency-Key")(r)
-	fmt.Println(errors.Is(err, keyfunc.ErrInvalid))
-	fmt.Println(err)
-	// Output:
-	// true
-	// keyfunc: the key is malformed: header Idempotency-Key is not a string as in RFC 9651
-}
-
-func ExampleBasicUser_noUser() {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	_, err := keyfunc.BasicUser()(r)
-	fmt.Println(errors.Is(err, keyfunc.ErrNoUser))
-	// Output: true
-}
-
 func ExampleHeader() {
 	key := keyfunc.Header("Idempotency-Key")
 	for _, line := range []string{`"abc"`, `abc`, `"abc";v=1`, `"a\"c"`} {

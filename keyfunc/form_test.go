@@ -2,6 +2,7 @@ package keyfunc_test
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -306,10 +307,12 @@ func TestEmptyBodyOfUnknownLength(t *testing.T) {
 func TestBodyReadErrors(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection reset")
-	for name, fn := range map[string]keyfunc.Func{"Form": keyfunc.Form("key"), "Body": keyfunc.Body()} {
+	types := map[string]string{"JSON": jsonType}
+	for name, fn := range map[string]keyfunc.Func{"Form": keyfunc.Form("key"), "Body": keyfunc.Body(), "JSON": keyfunc.JSON("/key")} {
+		contentType := cmp.Or(types[name], urlencoded)
 		t.Run(name+" limit", func(t *testing.T) {
 			t.Parallel()
-			r := withBody(urlencoded, "key=abc&item=1")
+			r := withBody(contentType, "key=abc&item=1")
 			r.Body = http.MaxBytesReader(httptest.NewRecorder(), r.Body, 7)
 			for range 2 {
 				_, err := fn(r)
@@ -321,7 +324,7 @@ func TestBodyReadErrors(t *testing.T) {
 		})
 		t.Run(name+" restores what was read, and the error", func(t *testing.T) {
 			t.Parallel()
-			r := withBody(urlencoded, "")
+			r := withBody(contentType, "")
 			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("key=abc"), iotest.ErrReader(broken)))
 			_, err := fn(r)
 			expectReadError(t, err)

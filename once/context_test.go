@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,12 +68,11 @@ func TestWithCancel(t *testing.T) {
 	})
 }
 
-// fault: client SIGSTOP longer than the TTL, then SIGCONT. The function's context tells that the lease is over, whether
-// the timer of the lease has fired or not, and in whatever way the function asks.
+// fault: client SIGSTOP longer than the TTL, then SIGCONT. The function's context tells that the lease is over although the
+// timer of the lease has not fired, in whatever way the function asks.
 func TestContextPastTheEndOfTheLease(t *testing.T) {
 	t.Parallel()
-	modes := map[string][]once.Option{"default": nil, "WithCancel": {once.WithCancel()}}
-	asks := map[string]func(ctx context.Context) bool{
+	for name, ask := range map[string]func(ctx context.Context) bool{
 		"Err":   func(ctx context.Context) bool { return ctx.Err() != nil },
 		"Cause": func(ctx context.Context) bool { return context.Cause(ctx) != nil },
 		"Done": func(ctx context.Context) bool {
@@ -91,50 +88,31 @@ func TestContextPastTheEndOfTheLease(t *testing.T) {
 			defer cancel()
 			return derived.Err() != nil
 		},
-	}
-	for name, ask := range asks {
-		for mode, opts := range modes {
-			t.Run(name+", "+mode, func(t *testing.T) {
-				t.Parallel()
-				endOfLease(t, opts, ask)
-			})
-		}
-	}
-}
-
-// endOfLease asks the contexts of 50 functions whether they are done, past the ends of their leases.
-func endOfLease(t *testing.T, opts []once.Option, ask func(context.Context) bool) {
-	synctest.Test(t, func(t *testing.T) {
-		server := miniredis.NewMiniRedis()
-		server.ClockTTL(true)
-		t.Cleanup(server.Close)
-		client := redistest.NewDirect(t, &redis.Options{
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
-		}).Client
-		const ttl = 10 * time.Second
-		locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithoutRenewal())
-		defer locker.Close(context.Background())
-		guard := once.New(locker, opts...)
-		var calls sync.WaitGroup
-		for n := range 50 {
-			calls.Go(func() {
-				key := once.Key{Operation: "charge", Scope: once.Anyone, ID: strconv.Itoa(n)}
+	} {
+		for _, opts := range [][]once.Option{nil, {once.WithCancel()}} {
+			synctest.Test(t, func(t *testing.T) {
+				server := miniredis.NewMiniRedis()
+				server.ClockTTL(true)
+				defer server.Close()
+				client := redistest.NewDirect(t, &redis.Options{
+					Dialer: func(context.Context, string, string) (net.Conn, error) { return server.Dial() },
+				}).Client
+				const ttl = 10 * time.Second
+				locker := lock.New(client, "test", lock.WithTTL(ttl), lock.WithoutRenewal())
+				defer locker.Close(context.Background())
+				d := openOn(t, locker, opts...)
 				wakeUp := time.NewTimer(ttl - ttl/100 - 2*time.Millisecond) // before that of the lease
-				_, _, _ = once.Do(t.Context(), guard, key, func(ctx context.Context) (int, error) {
+				d.do(func(ctx context.Context) (receipt, error) {
 					ctx.Done() // so that it is watched
 					<-wakeUp.C
-					if !ask(ctx) {
-						t.Error("it is not done past the end of its lease")
+					if !ask(ctx) || ctx.Err() == nil || context.Cause(ctx) != lock.ErrLost {
+						t.Errorf("%s: at the end of its lease: %v, with the cause %v", name, ctx.Err(), context.Cause(ctx))
 					}
-					if ctx.Err() == nil || context.Cause(ctx) != lock.ErrLost {
-						t.Errorf("at the end of its lease: %v, with the cause %v", ctx.Err(), context.Cause(ctx))
-					}
-					return 0, nil
+					return receipt{}, nil
 				})
 			})
 		}
-		calls.Wait()
-	})
+	}
 }
 
 // A goroutine that the function leaves behind sees its context end.

@@ -9,48 +9,6 @@ import (
 	"github.com/onceguard/onceguard/once"
 )
 
-// Another call with this key still runs.
-func ExampleDo_inFlight() {
-	locker, stop := startLocker()
-	defer stop()
-	guard := once.New(locker)
-	ctx, key := context.Background(), once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
-
-	_, _, err := once.Do(ctx, guard, key, func(ctx context.Context) (Receipt, error) {
-		_, _, err := once.Do(ctx, guard, key, func(context.Context) (Receipt, error) { panic("two at a time") })
-		var refused *once.Refused
-		if errors.As(err, &refused) {
-			fmt.Println(errors.Is(err, once.ErrInFlight), refused.Retryable, refused.RetryAfter)
-		}
-		return Receipt{"p-1"}, nil
-	})
-	fmt.Println(err)
-	// Output:
-	// true true 1s
-	// <nil>
-}
-
-// With WithAtMostOnce nothing runs again while it is not known whether the first call took effect.
-func ExampleDo_outcomeUnknown() {
-	server, locker, stop := startServer()
-	defer stop()
-	guard := once.New(locker, once.WithAtMostOnce())
-
-	call := func() error {
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
-		_, _, err := once.Do(context.Background(), guard, key, func(context.Context) (Receipt, error) {
-			return Receipt{}, once.Unknown(errors.New("the provider did not answer"))
-		})
-		return err
-	}
-	fmt.Println(call())
-	server.FastForward(10 * time.Second) // the lease has run out
-	fmt.Println(errors.Is(call(), once.ErrOutcomeUnknown))
-	// Output:
-	// the provider did not answer
-	// true
-}
-
 // The charge got no reply. Without WithAtMostOnce a later call runs, once the lease has run out.
 func ExampleUnknown() {
 	server, locker, stop := startServer()
@@ -117,24 +75,4 @@ func ExampleFinal() {
 	// Output:
 	// false card declined false
 	// true card declined true
-}
-
-// Redis does not answer: nothing runs, unless the Guard has WithFailOpen.
-func ExampleDo_unavailable() {
-	server, locker, stop := startServer()
-	defer stop()
-	server.SetError("LOADING Redis is loading the dataset in memory")
-
-	for _, guard := range []*once.Guard{once.New(locker), once.New(locker, once.WithFailOpen())} {
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
-		_, _, err := once.Do(context.Background(), guard, key, func(context.Context) (Receipt, error) {
-			fmt.Println("charging unprotected")
-			return Receipt{"p-1"}, nil
-		})
-		fmt.Println(errors.Is(err, once.ErrUnavailable))
-	}
-	// Output:
-	// true
-	// charging unprotected
-	// false
 }

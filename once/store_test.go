@@ -1,11 +1,9 @@
 package once_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -102,39 +100,6 @@ func TestStoredValueThatTCannotTake(t *testing.T) {
 		d.want(d.do(d.charge), 1, true, once.Replayed)
 		d.wantRuns(1)
 	})
-}
-
-// Which types are replayed exactly, and which are not: the comment of Do warns of those.
-//
-// fault: a result has a number of more than 53 bits
-func TestNumbers(t *testing.T) {
-	t.Parallel()
-	const large, rounded = 9007199254740993, 9007199254740992
-	d := open(t, redistest.Mini(t))
-	checkNumber(t, d, "int64", int64(large), int64(large))
-	checkNumber(t, d, "struct", receipt{Number: large}, receipt{Number: large})
-	checkNumber(t, d, "Number", json.Number("9007199254740993"), json.Number("9007199254740993"))
-	checkNumber(t, d, "RawMessage", json.RawMessage(`{"n":9007199254740993}`), json.RawMessage(`{"n":9007199254740993}`))
-	checkNumber[any](t, d, "any", int64(large), float64(rounded))
-	checkNumber(t, d, "map", map[string]any{"n": int64(large)}, map[string]any{"n": float64(rounded)})
-	exact := open(t, redistest.Mini(t), once.WithCodec(json.Marshal, func(b []byte, v any) error {
-		decoder := json.NewDecoder(bytes.NewReader(b))
-		decoder.UseNumber()
-		return decoder.Decode(v)
-	}))
-	checkNumber(t, exact, "map", map[string]any{"n": json.Number("9007199254740993")}, map[string]any{"n": json.Number("9007199254740993")})
-}
-
-// checkNumber checks that the value first is replayed as then.
-func checkNumber[T any](t *testing.T, d *desk, id string, first, then T) {
-	t.Helper()
-	for i, want := range []T{first, then} {
-		v, replayed, err := once.Do(t.Context(), d.guard, once.Key{Operation: "count", Scope: once.Anyone, ID: id},
-			func(context.Context) (T, error) { return first, nil })
-		if !reflect.DeepEqual(v, want) || replayed != (i == 1) || err != nil {
-			t.Errorf("%s: %v, %v, %v, want %v", id, v, replayed, err, want)
-		}
-	}
 }
 
 func TestWithCodec(t *testing.T) {
