@@ -70,6 +70,7 @@ func run(ctx context.Context, listener net.Listener, url string, opTimeout time.
 		Handler:           newHandler(locker, client, shops),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
+		MaxHeaderBytes:    16 << 10,
 		WriteTimeout:      requestTimeout + 5*time.Second, // a late response can still be sent
 	}
 	served := make(chan error, 1)
@@ -81,9 +82,6 @@ func run(ctx context.Context, listener net.Listener, url string, opTimeout time.
 	}
 	closing, cancel := context.WithTimeout(context.Background(), requestTimeout+5*time.Second)
 	defer cancel()
-	if errors.Is(err, http.ErrServerClosed) {
-		err = nil
-	}
 	return errors.Join(err, server.Shutdown(closing), locker.Close(closing), client.Close())
 }
 

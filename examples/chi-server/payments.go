@@ -41,24 +41,21 @@ func createPayment(made *ledger[payment]) http.HandlerFunc {
 	}
 }
 
-// listPayments answers with the user's payments, the oldest first.
-func listPayments(made *ledger[payment]) http.HandlerFunc {
+// showPayments answers with the user's payments, the oldest first, or with one of them.
+func showPayments(made *ledger[payment]) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(made.of(user(r.Context())))
-	}
-}
-
-func showPayment(made *ledger[payment]) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		list := made.of(user(r.Context()))
-		i := slices.IndexFunc(list, func(p payment) bool { return p.ID == chi.URLParam(r, "id") })
-		if i < 0 {
-			writeProblem(w, http.StatusNotFound, "You have made no such payment.")
-			return
+		list, id := made.of(user(r.Context())), chi.URLParam(r, "id")
+		var answer any = list
+		if id != "" {
+			i := slices.IndexFunc(list, func(p payment) bool { return p.ID == id })
+			if i < 0 {
+				writeProblem(w, http.StatusNotFound, "You have made no such payment.")
+				return
+			}
+			answer = list[i]
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(list[i])
+		_ = json.NewEncoder(w).Encode(answer)
 	}
 }
 

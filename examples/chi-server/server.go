@@ -18,15 +18,12 @@ import (
 )
 
 const (
-	// requestTimeout is the most time a request may take. It is above maxDelay.
+	// requestTimeout is the most time a request may take. It is above the longest delay.
 	requestTimeout = 20 * time.Second
 
 	// orderWait is how long the second click of a double click waits for the order of the first. It is below
 	// requestTimeout, so that a client whose wait ends without an order gets 409, not 504.
 	orderWait = 10 * time.Second
-
-	// maxDelay is the longest delay that a request can ask for.
-	maxDelay = 10 * time.Second
 )
 
 // newHandler returns all routes.
@@ -68,8 +65,8 @@ func routePayments(r chi.Router, locker *lock.Locker) {
 		middleware.WithObserver(logEvent))
 	r.Use(requireUser)
 	r.With(once).Post("/", createPayment(&made))
-	r.Get("/", listPayments(&made))
-	r.Get("/{id}", showPayment(&made))
+	r.Get("/", showPayments(&made))
+	r.Get("/{id}", showPayments(&made))
 }
 
 func routeOrders(r chi.Router, locker *lock.Locker, shops *demo.Demo) {
@@ -105,13 +102,13 @@ func healthz(client *redis.Client) http.HandlerFunc {
 	}
 }
 
-// delay waits as long as the query asks for, so that a client can send a duplicate meanwhile. If the request's time is over
+// delay waits as long as the query asks for, and 10 s at most, so that a client can send a duplicate meanwhile. If the request's time is over
 // before, it returns false and frees the key by Discard, because nothing has happened yet. That is all that these handlers
 // need to know about idempotency.
 func delay(r *http.Request) bool {
 	d, _ := time.ParseDuration(r.URL.Query().Get("delay"))
 	select {
-	case <-time.After(min(d, maxDelay)):
+	case <-time.After(min(d, 10*time.Second)):
 		return true
 	case <-r.Context().Done():
 		_ = middleware.FromContext(r.Context()).Discard() // fails only after a byte of the response has been sent

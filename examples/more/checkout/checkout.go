@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,15 +58,8 @@ func readCart(r *http.Request) (c cart, err error) {
 	if err = json.NewDecoder(r.Body).Decode(&c); errors.Is(err, io.EOF) {
 		return c, nil
 	}
-	if err == nil && c.Items != nil && len(c.Items) == 0 {
-		err = errors.New("no items")
-	}
-	for _, i := range c.Items {
-		if i.Item.ID == "" || i.Quantity < 1 {
-			err = errors.New("no item")
-		}
-	}
-	if err != nil {
+	wrong := func(i item) bool { return i.Item.ID == "" || i.Quantity < 1 }
+	if err != nil || c.Items != nil && len(c.Items) == 0 || slices.ContainsFunc(c.Items, wrong) {
 		err = refusal{http.StatusBadRequest, "invalid",
 			`The body must be JSON like {"line_items":[{"item":{"id":"tea"},"quantity":1}],"currency":"eur"}.`}
 	}
@@ -119,7 +113,7 @@ func (s *shop) change(status int, f apply) http.HandlerFunc {
 			err = s.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
 				var c checkout
 				if id := r.PathValue("id"); id != "" {
-					if c, err = s.find(r.Context(), tx, id); err != nil {
+					if c, err = find(r.Context(), tx.QueryRowContext, id); err != nil {
 						return err
 					}
 				}
@@ -159,7 +153,11 @@ func (s *shop) fail(w http.ResponseWriter, err error) {
 	if !errors.As(err, &refused) {
 		log.Print(err)
 	}
-	_ = writeJSON(w, refused.status, s.failure(refused.code, refused.message))
+	answer := map[string]string{"code": refused.code, s.message: refused.message}
+	if s.message == "message" { // of ACP
+		answer["type"] = "invalid_request"
+	}
+	_ = writeJSON(w, refused.status, answer)
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) error {
@@ -171,12 +169,13 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 // newID returns an id that is greater than earlier ones.
 func newID(prefix string) string { return prefix + "_" + uuid.Must(uuid.NewV7()).String() }
 
-// find finds a checkout of the identity. q is a *sql.DB or a *sql.Tx.
-func (s *shop) find(ctx context.Context, q interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}, id string) (c checkout, err error) {
+// querier is the QueryRowContext of a *sql.DB or a *sql.Tx.
+type querier func(ctx context.Context, query string, args ...any) *sql.Row
+
+// find finds a checkout of the identity.
+func find(ctx context.Context, query querier, id string) (c checkout, err error) {
 	var content []byte
-	row := q.QueryRowContext(ctx, "select content from checkouts where id = $1 and identity = $2", id, identityOf(ctx))
+	row := query(ctx, "select content from checkouts where id = $1 and identity = $2", id, identityOf(ctx))
 	if err = row.Scan(&content); errors.Is(err, sql.ErrNoRows) {
 		return c, refusal{http.StatusNotFound, "session_not_found", "There is no such checkout."}
 	}
@@ -187,7 +186,7 @@ func (s *shop) find(ctx context.Context, q interface {
 }
 
 func (s *shop) show(w http.ResponseWriter, r *http.Request) {
-	c, err := s.find(r.Context(), s.db, r.PathValue("id"))
+	c, err := find(r.Context(), s.db.QueryRowContext, r.PathValue("id"))
 	if err != nil {
 		s.fail(w, err)
 		return
@@ -208,13 +207,11 @@ func (s *shop) list(table string) http.HandlerFunc {
 	}
 }
 
-const maxDelay = 10 * time.Second
-
-// pause waits as long as the query's delay says.
+// pause waits as long as the query's delay says, and 10 s at most.
 func pause(r *http.Request) error {
 	delay, _ := time.ParseDuration(r.URL.Query().Get("delay"))
 	select {
-	case <-time.After(min(delay, maxDelay)):
+	case <-time.After(min(delay, 10*time.Second)):
 		return nil
 	case <-r.Context().Done():
 		return r.Context().Err()

@@ -51,7 +51,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	go s.expire()
 	log.Printf("%v: http://%s%s", s.rules, *addr, s.sessions)
 	server := &http.Server{Addr: *addr, Handler: s.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second}
 	log.Fatal(server.ListenAndServe())
@@ -64,20 +63,12 @@ type protocol struct {
 	updateMethod string
 	ready        string // the status of a checkout that can be completed
 	ended        int    // the HTTP status if a checkout is completed or canceled already
-	failure      func(code, message string) any
+	message      string // the member of an error with its text
 }
 
 var protocols = map[string]protocol{
-	"acp": {
-		profile.ACP(), "/checkout_sessions", http.MethodPost, "ready_for_payment", http.StatusMethodNotAllowed,
-		func(code, message string) any {
-			return map[string]string{"type": "invalid_request", "code": code, "message": message}
-		},
-	},
-	"ucp": {
-		profile.UCP(), "/checkout-sessions", http.MethodPut, "ready_for_complete", http.StatusConflict,
-		func(code, message string) any { return map[string]string{"code": code, "content": message} },
-	},
+	"acp": {profile.ACP(), "/checkout_sessions", http.MethodPost, "ready_for_payment", http.StatusMethodNotAllowed, "message"},
+	"ucp": {profile.UCP(), "/checkout-sessions", http.MethodPut, "ready_for_complete", http.StatusConflict, "content"},
 }
 
 // shop is all that the handlers use.
@@ -120,19 +111,11 @@ func openShop(ctx context.Context, source, name string, opTimeout time.Duration)
 	}
 	s.mini.ClockTTL(true) // expire keys in real time
 	client := redis.NewClient(&redis.Options{Addr: s.mini.Addr(), ContextTimeoutEnabled: true})
+	// A real service removes old records of the journal by Expire, as journal-server does.
 	s.once = middleware.New(lock.New(client, "checkout", lock.WithOpTimeout(opTimeout)), s.rules.Key(keyfunc.User(identityOf)),
 		s.rules.Option(),
 		middleware.WithJournal(s.journal)) // the effect and its record are committed together
 	return s, nil
-}
-
-// expire removes the journal's records that are older than the retention, every minute.
-func (s *shop) expire() {
-	for ; ; time.Sleep(time.Minute) {
-		if _, err := s.journal.Expire(context.Background()); err != nil {
-			log.Print(err)
-		}
-	}
 }
 
 // handler returns all routes. Every POST and PUT is protected, and authentication is outside of that.

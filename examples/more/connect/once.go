@@ -30,28 +30,24 @@ var errorWriter = connect.NewErrorWriter()
 
 // writeProblem writes a problem as an error of the client's own protocol. gRPC's clients understand no other.
 func writeProblem(w http.ResponseWriter, r *http.Request, p middleware.Problem) {
-	err := connect.NewError(codeOf(p), errors.New(p.Title+". "+p.Detail))
+	code := codes[p.Status]
+	if p.Status == http.StatusConflict && p.Retryable {
+		code = connect.CodeAborted
+	}
+	err := connect.NewError(code, errors.New(p.Title+". "+p.Detail))
 	_ = errorWriter.Write(w, r, err) // fails if the client has left
 }
 
-// codeOf returns the code that tells a client what the status of p would: Aborted and Unavailable may be tried again.
-func codeOf(p middleware.Problem) connect.Code {
-	switch p.Status {
-	case http.StatusConflict:
-		if p.Retryable { // in-flight
-			return connect.CodeAborted
-		}
-		return connect.CodeFailedPrecondition // outcome-unknown, response-not-stored, fingerprint-changed
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return connect.CodeInvalidArgument
-	case http.StatusUnauthorized:
-		return connect.CodeUnauthenticated
-	case http.StatusRequestEntityTooLarge:
-		return connect.CodeResourceExhausted
-	case http.StatusServiceUnavailable:
-		return connect.CodeUnavailable
-	}
-	return connect.CodeInternal
+// codes has the code that tells a client what the status of a problem would: Unavailable may be tried again, as may a 409 that
+// is retryable, which is in-flight and becomes Aborted.
+var codes = map[int]connect.Code{
+	http.StatusBadRequest:            connect.CodeInvalidArgument,
+	http.StatusUnauthorized:          connect.CodeUnauthenticated,
+	http.StatusConflict:              connect.CodeFailedPrecondition,
+	http.StatusRequestEntityTooLarge: connect.CodeResourceExhausted,
+	http.StatusUnprocessableEntity:   connect.CodeInvalidArgument,
+	http.StatusInternalServerError:   connect.CodeInternal,
+	http.StatusServiceUnavailable:    connect.CodeUnavailable,
 }
 
 // discardRefusals frees the key when the procedure was refused before it had an effect. It must be an interceptor,

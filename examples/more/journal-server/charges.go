@@ -72,12 +72,12 @@ const (
 	sweepEvery = 5 * time.Second
 
 	// sweepGrace must be longer than a charge can be late: "no such charge" is final only if no request for it can still be
-	// on its way. The grace begins when requestTimeout is over, after which a handler's context lets no call begin.
-	sweepGrace = 2 * chargeTimeout
+	// on its way. The grace begins when requestTimeout is over, after which a handler's context lets no call go on.
+	sweepGrace = 10 * time.Second
 
 	// sweepLease must be enough for settle: one question to the provider, and a transaction. If settle fails, it is called
 	// again when the lease is over.
-	sweepLease = 3 * chargeTimeout
+	sweepLease = 15 * time.Second
 
 	// retention is how long a response is replayed.
 	retention = 24 * time.Hour

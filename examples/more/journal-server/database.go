@@ -21,7 +21,6 @@ type database struct {
 	*sql.DB
 	options []sqljournal.Option
 	dialect sqljournal.Dialect
-	dir     string // to be removed at the end
 }
 
 // tables are the service's. A payment has no time: the ids are UUIDs of version 7, which are ordered by time, or those of
@@ -49,7 +48,7 @@ func openDatabase(ctx context.Context, source string) (d *database, err error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("creating the tables: %w", err), d.close())
+		return nil, errors.Join(fmt.Errorf("creating the tables: %w", err), d.Close())
 	}
 	return d, nil
 }
@@ -66,23 +65,8 @@ func connect(source string) (*database, error) {
 		db.SetMaxIdleConns(50)
 		return &database{DB: db, dialect: sqljournal.DialectPostgreSQL}, nil
 	}
-	dir := ""
-	if path == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "journal-server"); err != nil {
-			return nil, err
-		}
-	}
 	// In WAL mode readers do not wait for the writer. A writer waits for another for 10 s.
-	db, err := sql.Open("sqlite", "file:"+cmp.Or(path, filepath.Join(dir, "payments.db"))+
-		"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(full)")
-	return &database{db, []sqljournal.Option{sqljournal.SQLite()}, sqljournal.DialectSQLite, dir}, err
-}
-
-func (d *database) close() error {
-	err := d.Close()
-	if d.dir != "" {
-		err = errors.Join(err, os.RemoveAll(d.dir))
-	}
-	return err
+	path = cmp.Or(path, filepath.Join(os.TempDir(), fmt.Sprintf("journal-server-%d.db", os.Getpid())))
+	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(full)")
+	return &database{db, []sqljournal.Option{sqljournal.SQLite()}, sqljournal.DialectSQLite}, err
 }

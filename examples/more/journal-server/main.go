@@ -3,7 +3,7 @@
 //
 //	go run .
 //
-// listens on 127.0.0.1:8080, with a SQLite file that is removed at exit, an embedded Redis and a fake payment provider.
+// listens on 127.0.0.1:8080, with a SQLite file in the folder for temporary files, an embedded Redis and a fake payment provider.
 // These flags take what a real service has:
 //
 //	go run . -db sqlite:payments.db -redis redis://localhost:6379
@@ -59,24 +59,22 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 )
 
 // config has the values of the command line.
 type config struct {
-	db        string // sqlite:PATH or a URL of PostgreSQL; empty means a SQLite file that is removed at exit
-	redis     string // the URL of a Redis server, or none; empty means an embedded one
-	opTimeout time.Duration
+	db        string        // sqlite:PATH or a URL of PostgreSQL; empty means a temporary SQLite file
+	redis     string        // the URL of a Redis server, or none; empty means an embedded one
+	opTimeout time.Duration // for one operation on Redis
 }
 
 func main() {
-	var cfg config
+	cfg := config{opTimeout: 500 * time.Millisecond}
 	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on")
-	flag.StringVar(&cfg.db, "db", "", "`database`, sqlite:PATH or postgres://... (default: DATABASE_URL, or else a SQLite file that is removed at exit)")
+	flag.StringVar(&cfg.db, "db", "", "`database`, sqlite:PATH or postgres://... (default: DATABASE_URL, or else a temporary SQLite file)")
 	flag.StringVar(&cfg.redis, "redis", "", "`URL` of a Redis server, or none (default: REDIS_URL, or else an embedded miniredis)")
-	flag.DurationVar(&cfg.opTimeout, "op-timeout", 500*time.Millisecond, "time for one operation on Redis")
 	flag.Parse()
 	// Not as the flags' defaults, because -help would print them with their passwords.
 	cfg.db, cfg.redis = cmp.Or(cfg.db, os.Getenv("DATABASE_URL")), cmp.Or(cfg.redis, os.Getenv("REDIS_URL"))
@@ -109,18 +107,12 @@ func run(ctx context.Context, listener net.Listener, cfg config) error {
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	slog.Info("listening", "addr", listener.Addr().String())
-	working, stopWorking := context.WithCancel(context.Background())
-	var background sync.WaitGroup
-	background.Go(func() { s.work(working) })
-
+	go s.work(ctx)
 	select {
 	case err = <-served:
 	case <-ctx.Done():
 	}
 	closing, cancel := context.WithTimeout(context.Background(), requestTimeout+5*time.Second)
 	defer cancel()
-	err = errors.Join(err, server.Shutdown(closing))
-	stopWorking()
-	background.Wait()
-	return errors.Join(err, s.close(closing))
+	return errors.Join(err, server.Shutdown(closing), s.close(closing))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"time"
 
@@ -70,9 +71,7 @@ func (p payment) response() (http.Header, []byte) {
 // write returns an error if not all could be written. A transaction must then be rolled back.
 func (p payment) write(w http.ResponseWriter) error {
 	header, body := p.response()
-	for name := range header {
-		w.Header().Set(name, header.Get(name))
-	}
+	maps.Copy(w.Header(), header)
 	w.WriteHeader(http.StatusCreated)
 	_, err := w.Write(body)
 	return err
@@ -97,13 +96,11 @@ func readOrder(w http.ResponseWriter, r *http.Request) (o order, ok bool) {
 	return o, ok
 }
 
-const maxDelay = 10 * time.Second
-
-// pause waits as long as the query's delay says, so that a client can send a duplicate meanwhile, or kill the process.
+// pause waits as long as the query's delay says, and 10 s at most, so that a client can send a duplicate meanwhile, or kill the process.
 func pause(r *http.Request) error {
 	delay, _ := time.ParseDuration(r.URL.Query().Get("delay"))
 	select {
-	case <-time.After(min(delay, maxDelay)):
+	case <-time.After(min(delay, 10*time.Second)):
 		return nil
 	case <-r.Context().Done():
 		return r.Context().Err()

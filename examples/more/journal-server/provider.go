@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 )
@@ -15,10 +14,7 @@ var (
 	errNoCharge = errors.New("the provider has no charge with this key")
 )
 
-// chargeTimeout is how long the service waits for an answer of the provider.
-const chargeTimeout = 5 * time.Second
-
-// provider is the API of a payment provider.
+// provider is the API of a payment provider. A call ends when its context is done.
 type provider interface {
 	// charge charges the customer once for each key, however often it is called. The error may be errDeclined.
 	charge(ctx context.Context, key string, o order) (receipt string, err error)
@@ -42,8 +38,6 @@ func (f fakeProvider) charge(ctx context.Context, key string, o order) (receipt 
 	if o.Amount > cardLimit {
 		return "", errDeclined
 	}
-	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
-	defer cancel()
 	_, err = f.db.ExecContext(ctx, "insert into provider_charges (id, receipt) values ($1, $2) on conflict (id) do nothing",
 		key, uuid.NewString())
 	if err != nil {
@@ -53,8 +47,6 @@ func (f fakeProvider) charge(ctx context.Context, key string, o order) (receipt 
 }
 
 func (f fakeProvider) find(ctx context.Context, key string) (receipt string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
-	defer cancel()
 	err = f.db.QueryRowContext(ctx, "select receipt from provider_charges where id = $1", key).Scan(&receipt)
 	if errors.Is(err, sql.ErrNoRows) {
 		err = errNoCharge

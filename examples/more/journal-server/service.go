@@ -20,7 +20,7 @@ import (
 	"github.com/onceguard/onceguard/sqljournal"
 )
 
-// requestTimeout is the most time a request may take. It is above maxDelay and the time of a charge together.
+// requestTimeout is the most time a request may take. It is above the longest delay of pause.
 const requestTimeout = 20 * time.Second
 
 // namespace is the service's, in Redis and in the journal.
@@ -28,11 +28,11 @@ const namespace = "journal-server"
 
 // service is all that the handlers use.
 type service struct {
-	db         *database
-	locker     *lock.Locker
-	closeRedis func() error
-	provider   provider
-	metrics    *prometheus.Registry
+	db       *database
+	locker   *lock.Locker
+	client   *redis.Client // nil for none
+	provider provider
+	metrics  *prometheus.Registry
 
 	// The effect of POST /payments is in the database, and that of POST /charges is at the provider. Without Redis both
 	// have the same journal.
@@ -49,7 +49,7 @@ func openService(ctx context.Context, cfg config) (*service, error) {
 	}
 	s := &service{db: db, provider: fakeProvider{db}, metrics: prometheus.NewRegistry()}
 	if err := s.openRedis(cfg); err != nil {
-		return nil, errors.Join(err, db.close())
+		return nil, errors.Join(err, db.Close())
 	}
 	s.protect()
 	findings := s.chargesJournal.Check(ctx) // why a commit may be lost
@@ -63,31 +63,24 @@ func openService(ctx context.Context, cfg config) (*service, error) {
 }
 
 func (s *service) openRedis(cfg config) error {
-	s.closeRedis = func() error { return nil }
-	if cfg.redis == "none" {
-		s.locker = lock.None(namespace)
+	if s.locker = lock.None(namespace); cfg.redis == "none" {
 		return nil
 	}
-	closeMini := func() {}
 	if cfg.redis == "" {
 		mini, err := miniredis.Run()
 		if err != nil {
 			return err
 		}
 		mini.ClockTTL(true) // keys expire in real time, and not when a test moves the clock
-		cfg.redis, closeMini = "redis://"+mini.Addr(), mini.Close
+		cfg.redis = "redis://" + mini.Addr()
 	}
 	options, err := redis.ParseURL(cfg.redis)
 	if err != nil { // whose text may contain the password
 		return errors.New("the Redis URL is malformed: want redis://[user:password@]host:port[/database]")
 	}
 	options.ContextTimeoutEnabled = true // calls end at their deadlines
-	client := redis.NewClient(options)
-	s.locker = lock.New(client, namespace, lock.WithOpTimeout(cfg.opTimeout))
-	s.closeRedis = func() error {
-		defer closeMini()
-		return client.Close()
-	}
+	s.client = redis.NewClient(options)
+	s.locker = lock.New(s.client, namespace, lock.WithOpTimeout(cfg.opTimeout))
 	return nil
 }
 
@@ -116,7 +109,11 @@ func (s *service) protect() {
 
 // close waits for the background work, such as storing a response in Redis, before it closes what that work uses.
 func (s *service) close(ctx context.Context) error {
-	return errors.Join(s.locker.Close(ctx), s.closeRedis(), s.db.close())
+	err := s.locker.Close(ctx)
+	if s.client != nil {
+		err = errors.Join(err, s.client.Close())
+	}
+	return errors.Join(err, s.db.Close())
 }
 
 // handler returns all routes. Authentication is outside of the middlewares, because a replay is only for a user who is

@@ -63,7 +63,7 @@ func exec(t *testing.T, source, statement string) {
 	db, err := connect(source)
 	if err == nil {
 		_, err = db.Exec(statement)
-		err = errors.Join(err, db.close())
+		err = errors.Join(err, db.Close())
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +110,12 @@ type site struct {
 	bank *bank
 }
 
+// start starts a service, with a new Redis if redis is not none.
 func start(t *testing.T, db, redis string) *site {
 	t.Helper()
+	if redis == "" {
+		redis = "redis://" + redistest.Mini(t).Addr()
+	}
 	s, err := openService(t.Context(), config{db: db, redis: redis, opTimeout: patience})
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +305,7 @@ func TestKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = db.close() }()
+		defer func() { _ = db.Close() }()
 		answer := make(chan error, 1)
 		go func() {
 			_, err := c.send("POST", ann, "k1", "/charges?delay=10s", euros)
@@ -326,37 +330,4 @@ func TestKilled(t *testing.T) {
 		}
 		c.wantPaid(ann, c.want(made, 201, true))
 	})
-}
-
-// A request that runs when the program is stopped is answered, and the temporary database is removed.
-func TestRun(t *testing.T) {
-	temp := t.TempDir()
-	t.Setenv("TMPDIR", temp)
-	ctx, stop := context.WithCancel(t.Context())
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	end := make(chan error, 1)
-	go func() { end <- run(ctx, listener, config{opTimeout: patience}) }()
-	c := client{t, "http://" + listener.Addr().String()}
-	answers := make(chan response, 2)
-	for range 2 {
-		go func() {
-			got, err := c.send("POST", ann, "k1", "/payments?delay=6s", euros)
-			if err != nil {
-				t.Error(err)
-			}
-			answers <- got
-		}()
-	}
-	c.want(<-answers, 409, false) // the duplicate, while the first one runs
-	stop()
-	c.want(<-answers, 201, false)
-	if err := <-end; err != nil {
-		t.Errorf("run: %v", err)
-	}
-	if files, err := os.ReadDir(temp); err != nil || len(files) != 0 {
-		t.Errorf("left behind: %v, %v; want nothing", files, err)
-	}
 }

@@ -37,10 +37,8 @@ type Demo struct {
 // New returns a Demo. Its streams of events end when ctx is done. visitor returns the id of the request's visitor: each has
 // shops of their own.
 func New(ctx context.Context, options *redis.Options, embedded bool, opTimeout time.Duration, visitor func(context.Context) string) *Demo {
-	return &Demo{
-		ctx: ctx, options: options, client: redis.NewClient(options), embedded: embedded, opTimeout: opTimeout,
-		visitor: visitor, shops: map[string]*shop{},
-	}
+	client := redis.NewClient(options)
+	return &Demo{ctx, options, client, embedded, opTimeout, visitor, sync.Mutex{}, map[string]*shop{}}
 }
 
 // Routes adds everything but the page and the stream of events to r.
@@ -74,19 +72,12 @@ func (d *Demo) protect(next http.Handler) http.Handler {
 		handlers[instance+"wait=0"] = middleware.Idempotency(locker, key, once)(next)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, ok := handlers[instanceOf(r)+r.Header.Get("Prefer")]
+		h, ok := handlers[r.Header.Get("X-Instance")+r.Header.Get("Prefer")]
 		if !ok {
 			h = handlers[""]
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-func instanceOf(r *http.Request) string {
-	if r.Header.Get("X-Instance") == "2" {
-		return "2"
-	}
-	return ""
 }
 
 // order charges a card, which takes a second, and places an order. It is the handler of both shops. It pays no heed to a
@@ -97,7 +88,6 @@ func (d *Demo) order(w http.ResponseWriter, r *http.Request) {
 	s.change(func() { rec.RunStart, rec.key = s.now(), middleware.FromContext(r.Context()).Key() })
 	time.Sleep(time.Second) // the payment provider is busy
 	s.change(func() { rec.RunEnd = s.now() })
-	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprintf(w, `{"quantity":%d,"cents":%d}`+"\n", rec.Quantity, rec.Quantity*4900)
 }
@@ -106,9 +96,14 @@ func (d *Demo) order(w http.ResponseWriter, r *http.Request) {
 // persistence. Those of others stay.
 func (d *Demo) emptyRedis(w http.ResponseWriter, r *http.Request) {
 	s := d.shop(r)
-	if err := d.client.Del(r.Context(), s.keys()...).Err(); err != nil {
-		http.Error(w, "Redis does not answer.", http.StatusServiceUnavailable)
-	}
+	s.change(func() {
+		for _, rec := range s.records {
+			if err := d.client.Del(r.Context(), rec.key).Err(); err != nil {
+				http.Error(w, "Redis does not answer.", http.StatusServiceUnavailable)
+				return
+			}
+		}
+	})
 }
 
 // Form is what the page shows of the order form.

@@ -41,7 +41,7 @@ function row(r, before, from, axis) {
 	li.dataset.state = ended(r) ? "done" : "sent";
 	if (!before.length) li.className = "first";
 	li.innerHTML = '<div class="line"><span class="who"></span> <span class="what"></span></div><span class="track" aria-hidden="true"></span>';
-	one(".who", li).textContent = `Click ${before.length + 1}${r.Quantity > 1 ? ` · ${r.Quantity} pieces` : ""}${r.Instance ? " · instance 2" : ""}`;
+	one(".who", li).textContent = `Click ${before.length + 1}${r.Quantity > 1 ? ` · ${r.Quantity} pieces` : ""}${r.Instance === "2" ? " · instance 2" : ""}`;
 	one(".what", li).textContent = what;
 	const bar = (name, start, end) => {
 		const span = one(".track", li).appendChild(document.createElement("span"));

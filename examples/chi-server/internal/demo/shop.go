@@ -13,8 +13,8 @@ import (
 	chimiddleware "github.com/go-chi/chi/v5/middleware"
 )
 
-// maxShops and maxRecords bound what visitors can make the process keep: beyond, all starts over.
-const maxShops, maxRecords = 1000, 400
+// maxRecords bounds what the page shows of a visitor: beyond, the shop starts over.
+const maxRecords = 400
 
 // record is what is known of one request. Its exported fields are guarded by shop.mu; times are milliseconds since the shop
 // opened, and 0 if it has not come to that.
@@ -46,9 +46,6 @@ func (d *Demo) shop(r *http.Request) *shop {
 	visitor := d.visitor(r.Context())
 	s := d.shops[visitor]
 	if s == nil {
-		if len(d.shops) == maxShops {
-			clear(d.shops)
-		}
 		s = &shop{opened: time.Now(), changed: make(chan struct{})}
 		d.shops[visitor] = s
 	}
@@ -65,31 +62,10 @@ func (s *shop) change(f func()) {
 	s.changed = make(chan struct{})
 }
 
-// look returns all that there is, as JSON, and what is closed when there is more.
-func (s *shop) look() (data []byte, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	data, _ = json.Marshal(map[string]any{"Now": s.now(), "Records": s.records}) // numbers and strings always marshal
-	return data, s.changed
-}
-
-// keys returns the keys of the visitor's runs, as they stand in Redis.
-func (s *shop) keys() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := []string{"none"} // DEL needs one
-	for _, rec := range s.records {
-		if rec.key != "" {
-			keys = append(keys, rec.key)
-		}
-	}
-	return keys
-}
-
 // watch records what becomes of each request. It is outside of Idempotency.
 func (d *Demo) watch(lane string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s, rec := d.shop(r), &record{Lane: lane, Key: r.Header.Get("Idempotency-Key"), Instance: instanceOf(r)}
+		s, rec := d.shop(r), &record{Lane: lane, Key: r.Header.Get("Idempotency-Key"), Instance: r.Header.Get("X-Instance")}
 		var order struct{ Quantity int }
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1000))
 		if err != nil || json.Unmarshal(body, &order) != nil || order.Quantity < 1 || order.Quantity > 9 {
@@ -117,7 +93,10 @@ func (d *Demo) Events(w http.ResponseWriter, r *http.Request) {
 	_, _ = out.SetReadDeadline(time.Time{}), out.SetWriteDeadline(time.Time{}) // the stream outlives the server's timeouts
 	w.Header().Set("Content-Type", "text/event-stream")
 	for {
-		data, changed := s.look()
+		s.mu.Lock()
+		data, _ := json.Marshal(map[string]any{"Now": s.now(), "Records": s.records}) // numbers and strings always marshal
+		changed := s.changed
+		s.mu.Unlock()
 		if _, err := fmt.Fprintf(w, "event: shop\ndata: %s\n\n", data); err != nil || out.Flush() != nil {
 			return
 		}

@@ -126,11 +126,10 @@ func handleOnce(g *once.Guard, group, field string) message.HandlerMiddleware {
 			if id := msg.Metadata.Get(field); id != "" {
 				key.ID = field + " " + id // no UUID is this
 			}
-			out, _, err := once.Do(delivery, g, key, func(ctx context.Context) ([]produced, error) {
+			out, _, err := once.Do(delivery, g, key, func(ctx context.Context) ([]*message.Message, error) {
 				defer msg.SetContext(delivery)
 				msg.SetContext(ctx)
-				messages, err := next(msg)
-				return keep(messages), err
+				return next(msg)
 			})
 			if refused := (*once.Refused)(nil); errors.As(err, &refused) && refused.Retryable {
 				time.Sleep(refused.RetryAfter)
@@ -138,7 +137,11 @@ func handleOnce(g *once.Guard, group, field string) message.HandlerMiddleware {
 			if errors.Is(err, once.ErrNotStored) { // it was handled, and what it produced is too long to be kept
 				return nil, nil
 			}
-			return restore(out), err // the router nacks if there is an error
+			for i, stored := range out { // has no more than its JSON
+				out[i] = message.NewMessage(stored.UUID, stored.Payload)
+				out[i].Metadata = stored.Metadata
+			}
+			return out, err // the router nacks if there is an error
 		}
 	}
 }
@@ -149,27 +152,4 @@ func needsPerson(err error) bool {
 	var failed *once.StoredError
 	var refused *once.Refused
 	return errors.As(err, &failed) || errors.As(err, &refused) && !refused.Retryable
-}
-
-// produced is a message of a handler as it is stored.
-type produced struct {
-	UUID     string
-	Metadata message.Metadata
-	Payload  []byte
-}
-
-func keep(messages []*message.Message) (out []produced) {
-	for _, m := range messages {
-		out = append(out, produced{m.UUID, m.Metadata, m.Payload})
-	}
-	return out
-}
-
-func restore(stored []produced) (out []*message.Message) {
-	for _, p := range stored {
-		m := message.NewMessage(p.UUID, p.Payload)
-		m.Metadata = p.Metadata
-		out = append(out, m)
-	}
-	return out
 }
