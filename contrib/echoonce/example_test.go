@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/labstack/echo/v4"
@@ -18,28 +19,46 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
+// currentUser returns the id that your authentication has found, and never a token.
+func currentUser(c echo.Context) string {
+	id, _ := c.Get("account").(string)
+	return id
+}
+
+// An error that a handler returns is stored as echo's HTTPErrorHandler writes it.
 func Example() {
 	server := miniredis.NewMiniRedis() // stands for your Redis
 	if err := server.Start(); err != nil {
 		panic(err)
 	}
 	defer server.Close()
-
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
 	locker := lock.New(client, "payments-api")
-	once := echoonce.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithRequired())
+	once := echoonce.Idempotency(locker, keyfunc.Standard(echoonce.User(currentUser)), middleware.WithRequired())
 
 	e := echo.New()
-	e.Use(echomiddleware.Recover(), echomiddleware.BasicAuth(func(user, password string, _ echo.Context) (bool, error) {
-		return user == "ann" && password == "secret", nil
-	}))
+	e.Use(echomiddleware.Recover(), func(next echo.HandlerFunc) echo.HandlerFunc { // your authentication
+		return func(c echo.Context) error {
+			c.Set("account", "acct-42")
+			return next(c)
+		}
+	})
 	payments := 0
 	e.POST("/payments", func(c echo.Context) error {
 		payments++
 		return c.JSON(http.StatusCreated, echo.Map{"payment": payments})
 	}, once)
-	for range 2 { // a double click
-		post(e, "/payments")
+	orders := e.Group("/orders", once)
+	orders.POST("/:order/cancel", func(c echo.Context) error {
+		fmt.Println("looking for order", c.Param("order"))
+		return echo.NewHTTPError(http.StatusConflict, "already shipped")
+	})
+	for _, path := range []string{"/payments", "/payments", "/orders/17/cancel", "/orders/17/cancel"} { // double clicks
+		r := httptest.NewRequest(http.MethodPost, path, nil)
+		r.Header.Set("Idempotency-Key", "key-of"+path)
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, r)
+		fmt.Printf("%d %s, replayed: %q\n", w.Code, strings.TrimSpace(w.Body.String()), w.Header().Get("Idempotent-Replayed"))
 	}
 
 	// When the server stops: http.Server.Shutdown first, then
@@ -47,87 +66,9 @@ func Example() {
 		fmt.Println(err)
 	}
 	// Output:
-	// 201 {"payment":1}
-	// 201 {"payment":1} replayed
-}
-
-// An error that a handler returns is stored as echo's HTTPErrorHandler writes it.
-func ExampleIdempotency() {
-	locker, stop := startLocker()
-	defer stop()
-	once := echoonce.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()))
-
-	e := echo.New()
-	orders := e.Group("/orders", once)
-	orders.POST("/:order/cancel", func(c echo.Context) error {
-		fmt.Println("looking for order", c.Param("order"))
-		return echo.NewHTTPError(http.StatusConflict, "already shipped")
-	})
-	for range 2 {
-		post(e, "/orders/17/cancel")
-	}
-	// Output:
+	// 201 {"payment":1}, replayed: ""
+	// 201 {"payment":1}, replayed: "true"
 	// looking for order 17
-	// 409 {"message":"already shipped"}
-	// 409 {"message":"already shipped"} replayed
-}
-
-func ExampleUser() {
-	locker, stop := startLocker()
-	defer stop()
-	user := func(c echo.Context) string { // never a token
-		id, _ := c.Get("account").(string)
-		return id
-	}
-	once := echoonce.Idempotency(locker, keyfunc.Standard(echoonce.User(user)))
-
-	e := echo.New()
-	e.Use(func(next echo.HandlerFunc) echo.HandlerFunc { // your authentication
-		return func(c echo.Context) error {
-			c.Set("account", "acct-42")
-			return next(c)
-		}
-	})
-	e.POST("/payments", func(c echo.Context) error { return c.String(http.StatusCreated, "paid") }, once)
-	post(e, "/payments")
-	// Output:
-	// 201 paid
-}
-
-// startLocker returns a Locker on a Redis of its own.
-func startLocker() (locker *lock.Locker, stop func()) {
-	server := miniredis.NewMiniRedis()
-	if err := server.Start(); err != nil {
-		panic(err)
-	}
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
-	locker = lock.New(client, "example")
-	return locker, func() {
-		_ = locker.Close(context.Background())
-		_ = client.Close()
-		server.Close()
-	}
-}
-
-// post sends a request and prints the answer.
-func post(h http.Handler, path string) {
-	r := httptest.NewRequest(http.MethodPost, path, nil)
-	r.SetBasicAuth("ann", "secret")
-	r.Header.Set("Idempotency-Key", "k1")
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	replayed := ""
-	if w.Header().Get("Idempotent-Replayed") == "true" {
-		replayed = " replayed"
-	}
-	fmt.Printf("%d %s%s\n", w.Code, trimmed(w), replayed)
-}
-
-// trimmed returns the body without the newline that JSON ends with.
-func trimmed(w *httptest.ResponseRecorder) string {
-	body := w.Body.String()
-	if n := len(body); n > 0 && body[n-1] == '\n' {
-		return body[:n-1]
-	}
-	return body
+	// 409 {"message":"already shipped"}, replayed: ""
+	// 409 {"message":"already shipped"}, replayed: "true"
 }
