@@ -15,29 +15,10 @@ import (
 // If ctx comes from [NewContext] with a lease on this key, TryAcquire sends nothing and joins that lease. If it comes
 // from [NewOwnerContext], operators see the owner.
 func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
-	if err := l.ready(ctx, "acquire"); err != nil {
-		return nil, false, err
-	}
-	k := l.namespace.Key(key)
-	if lease := join(ctx, l.store, k); lease != nil {
-		lease, err = l.held.add(lease)
-		return lease, err == nil, err
-	}
-	owner, err := ownerOf(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	claim, err := l.granter.claim(ctx, k, store.ClaimOptions{IsLock: true, Owner: owner})
-	switch {
-	case err != nil:
-		return nil, false, err
-	case claim.State == Settled:
-		return nil, false, ErrSettled
-	case claim.State != Granted:
-		return nil, false, nil
-	}
-	lease, err = l.held.add(claim.Lease)
-	return lease, err == nil, err
+	lease, err = l.acquire(ctx, key, func(k store.Key, owner string) (Claim, error) {
+		return l.granter.claim(ctx, k, store.ClaimOptions{IsLock: true, Owner: owner})
+	})
+	return lease, lease != nil, err
 }
 
 // Acquire takes key, and waits while another caller holds it. A message wakes it when the holder releases or settles
@@ -50,23 +31,35 @@ func (l *Locker) TryAcquire(ctx context.Context, key string) (lease *Lease, ok b
 //
 // [NewContext] and [NewOwnerContext] are as for TryAcquire.
 func (l *Locker) Acquire(ctx context.Context, key string) (*Lease, error) {
+	return l.acquire(ctx, key, func(k store.Key, owner string) (Claim, error) {
+		return l.waiters.wait(ctx, k, waiter{takes: true, owner: owner})
+	})
+}
+
+// acquire joins the lease that ctx carries for key. If there is none, it returns the lease of the claim that take returns,
+// and nil if another caller has the key.
+func (l *Locker) acquire(
+	ctx context.Context, key string, take func(k store.Key, owner string) (Claim, error),
+) (*Lease, error) {
 	if err := l.ready(ctx, "acquire"); err != nil {
 		return nil, err
 	}
 	k := l.namespace.Key(key)
-	if lease := join(ctx, l.store, k); lease != nil {
-		return l.held.add(lease)
+	if joined := join(ctx, l.store, k); joined != nil {
+		return l.held.add(joined)
 	}
 	owner, err := ownerOf(ctx)
 	if err != nil {
 		return nil, err
 	}
-	claim, err := l.waiters.wait(ctx, k, waiter{takes: true, owner: owner})
+	claim, err := take(k, owner)
 	switch {
 	case err != nil:
 		return nil, err
 	case claim.State == Settled:
 		return nil, ErrSettled
+	case claim.Lease == nil:
+		return nil, nil
 	}
 	return l.held.add(claim.Lease)
 }
