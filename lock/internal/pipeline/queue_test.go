@@ -125,14 +125,26 @@ func wantReply(t *testing.T, r Result, want string) {
 	}
 }
 
-func TestOneCommandGoesAtOnce(t *testing.T) {
+// submit does not wait for the reply: another goroutine sends the command.
+func TestSubmitReturnsAtOnce(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
-		wantReply(t, start(p, t.Context(), "a", nil)(), "a")
-		wantReply(t, start(p, t.Context(), "b", nil)(), "b")
-		if got := n.sent(); got != "a b" {
-			t.Errorf("sent %s", got)
+		over, returned := make(chan struct{}), make(chan struct{})
+		n.takes = func([]string) time.Duration { <-over; return 0 }
+		c := &command{call: &Call{Pipeline: p, Context: t.Context(), Start: time.Now()}, args: []any{"get", "k"}}
+		c.completed = make(chan struct{})
+		go func() {
+			p.router.queue(c).submit(c)
+			close(returned)
+		}()
+		synctest.Wait()
+		select {
+		case <-returned:
+		default:
+			t.Fatal("submit waits for the reply")
 		}
+		close(over)
+		<-c.completed
 	})
 }
 
