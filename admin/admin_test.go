@@ -23,11 +23,11 @@ func TestLookAndFree(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	key := d.stuck([]byte("classified note"))
-	looked := d.look("urn:onceguard:key:"+key[len(key)-64:]).
+	d.look("urn:onceguard:key:"+key[len(key)-64:]).
 		want(200, "The key is abandoned", "ended without an outcome", key, "<dt>hold</dt>", "Free the key").hides("classified")
 	d.wantTrail(admin.Entry{Action: admin.Inspect, Key: "urn:onceguard:key:" + key[len(key)-64:]})
 	for _, reason := range []string{"  not at the provider, INC-7 ", "déjà\u00a0: vu", "سه\u200cشنبه", "\U0001f469\u200d\U0001f4bb \u2764\ufe0f"} {
-		looked = d.look(d.stuck(nil))
+		looked := d.look(d.stuck(nil))
 		d.trail = nil
 		d.send(looked, "forget", "reason", reason).want(200, "The key is free", "unless a journal has its outcome")
 		d.holds(key, false)

@@ -83,12 +83,6 @@ func (j *memJournal) overdue() {
 	clear(j.till)
 }
 
-// inTx reports whether ctx belongs to a run with a journal.
-func inTx(ctx context.Context) bool {
-	_, _, ok := journal.FromContext(ctx)
-	return ok
-}
-
 // modes runs test with a journal of each mode.
 func modes(t *testing.T, test func(t *testing.T, b redistest.Backend, j *memJournal)) {
 	t.Helper()

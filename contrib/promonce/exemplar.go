@@ -36,7 +36,7 @@ func checkedExemplar(l prometheus.Labels) prometheus.Labels {
 	runes := 0
 	for name, value := range l {
 		runes += utf8.RuneCountInString(name) + utf8.RuneCountInString(value)
-		legal := model.LabelName(name).IsValidLegacy() && !strings.HasPrefix(name, model.ReservedLabelPrefix)
+		legal := model.LegacyValidation.IsValidLabelName(name) && !strings.HasPrefix(name, model.ReservedLabelPrefix)
 		if !legal || !utf8.ValidString(value) {
 			return nil
 		}
