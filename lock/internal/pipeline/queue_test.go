@@ -125,9 +125,8 @@ func wantReply(t *testing.T, r Result, want string) {
 	}
 }
 
-// submit does not wait for the reply: another goroutine sends the command.
+// submit does not wait for the reply: another goroutine sends the command. Not parallel: it fails before others hang.
 func TestSubmitReturnsAtOnce(t *testing.T) {
-	t.Parallel()
 	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 		over, returned := make(chan struct{}), make(chan struct{})
 		n.takes = func([]string) time.Duration { <-over; return 0 }
