@@ -48,28 +48,22 @@ func firstRun(traceparent string) trace.SpanContext {
 // trace describes the request in its server span, and makes the child spans.
 func (t *telemetry) trace(ctx context.Context, server trace.Span, e *middleware.Event, class string) {
 	server.SetAttributes(outcomeKey.String(string(e.Outcome)))
-	if e.Key != "" {
-		server.SetAttributes(attribute.String("onceguard.key", e.Key))
-	}
-	if e.Size > 0 {
-		server.SetAttributes(attribute.Int("onceguard.record.size", e.Size))
-	}
-	if e.Age > 0 {
-		server.SetAttributes(attribute.Float64("onceguard.replay.age", e.Age.Seconds()))
-	}
-	if e.FirstRunning || !e.FirstEnded.IsZero() {
-		server.SetAttributes(attribute.Bool("onceguard.first.running", e.FirstRunning))
-	}
-	if !e.FirstEnded.IsZero() {
-		server.SetAttributes(attribute.Float64("onceguard.first.age", max(0, time.Since(e.FirstEnded).Seconds())))
-	}
-	if e.Pending {
-		server.SetAttributes(attribute.Bool("onceguard.pending", true))
-	}
-	if e.Shadow {
-		server.SetAttributes(attribute.Bool("onceguard.shadow", true))
-		if e.Differs {
-			server.SetAttributes(attribute.Bool("onceguard.shadow.differs", true))
+	ended := !e.FirstEnded.IsZero()
+	for _, a := range []struct {
+		is        bool
+		attribute attribute.KeyValue
+	}{
+		{e.Key != "", attribute.String("onceguard.key", e.Key)},
+		{e.Size > 0, attribute.Int("onceguard.record.size", e.Size)},
+		{e.Age > 0, attribute.Float64("onceguard.replay.age", e.Age.Seconds())},
+		{e.FirstRunning || ended, attribute.Bool("onceguard.first.running", e.FirstRunning)},
+		{ended, attribute.Float64("onceguard.first.age", max(0, time.Since(e.FirstEnded).Seconds()))},
+		{e.Pending, attribute.Bool("onceguard.pending", true)},
+		{e.Shadow, attribute.Bool("onceguard.shadow", true)},
+		{e.Shadow && e.Differs, attribute.Bool("onceguard.shadow.differs", true)},
+	} {
+		if a.is {
+			server.SetAttributes(a.attribute)
 		}
 	}
 	if e.Traceparent != "" {

@@ -13,7 +13,6 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/onceguard/onceguard/contrib/internal/words"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -73,7 +72,7 @@ func exposed(t *testing.T) map[string][]string {
 
 // values are all of some labels.
 var values = map[string][]string{
-	"error_type": words.ErrorTypes(),
+	"error_type": {"", "lease_lost", "outside_transaction", "stored_5xx"},
 	"phase":      {"claim", "journal", "settle"},
 	"outcome": {
 		string(middleware.Executed), string(middleware.CookiesDropped), string(middleware.NotStored),

@@ -54,10 +54,8 @@ var classes = []struct {
 }
 
 // prefixes are the errors of Redis that operators know by name.
-var prefixes = []struct{ prefix, word string }{
-	{"OOM", "redis_oom"}, {"READONLY", "redis_readonly"}, {"LOADING", "redis_loading"}, {"BUSY", "redis_busy"},
-	{"CLUSTERDOWN", "redis_clusterdown"}, {"MASTERDOWN", "redis_masterdown"}, {"TRYAGAIN", "redis_tryagain"},
-	{"MISCONF", "redis_misconf"}, {"NOAUTH", "redis_noauth"}, {"NOPERM", "redis_noperm"}, {"NOREPLICAS", "redis_noreplicas"},
+var prefixes = []string{
+	"OOM", "READONLY", "LOADING", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS",
 }
 
 // ErrorType returns the word for the error of an Event: one of about thirty. It is empty without an error, except for a
@@ -77,9 +75,9 @@ func ErrorType(e *middleware.Event) string {
 	if e.Outcome == middleware.Unreadable { // Err may also say that Redis failed and the journal answered
 		return "record_unreadable"
 	}
-	for _, p := range prefixes {
-		if redis.HasErrorPrefix(e.Err, p.prefix) {
-			return p.word
+	for _, prefix := range prefixes {
+		if redis.HasErrorPrefix(e.Err, prefix) {
+			return "redis_" + strings.ToLower(prefix)
 		}
 	}
 	if word := passingError(e.Err); word != "" {
@@ -100,21 +98,6 @@ func ErrorType(e *middleware.Event) string {
 		return "earlier_run_unknown"
 	}
 	return Other
-}
-
-// ErrorTypes returns every word that ErrorType returns.
-func ErrorTypes() []string {
-	all := []string{
-		"", "record_unreadable", "timeout", "canceled", "network", "body_too_large", "pending", "body_unreadable", "key_failed",
-		"body_maybe_used", "run_unknown", "earlier_run_unknown", "stored_5xx", Other,
-	}
-	for _, c := range classes {
-		all = append(all, c.word)
-	}
-	for _, p := range prefixes {
-		all = append(all, p.word)
-	}
-	return all
 }
 
 // passingError returns the word for an error of the network or of a limit, and empty for any other.
