@@ -58,10 +58,7 @@
 package echo5once
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v5"
 
@@ -81,12 +78,22 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(adapter.Next[*echo.Context]))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
-			x := &call{c: c, next: next, outer: outerWriter{ResponseWriter: c.Response()}}
-			adapter.Serve(protected, x, &x.outer, c.Path())
-			if x.ran && x.err != nil && x.outer.Written() {
-				c.SetResponse(adapter.Answered{ResponseWriter: x.outer.ResponseWriter})
+			outer := &outerWriter{ResponseWriter: c.Response()}
+			x := &call{adapter.EchoCall[*echo.Context]{
+				Package: "echo5once", Context: c, Next: next, Outer: &outer.Open,
+				Answer: func(err error) { c.Echo().HTTPErrorHandler(c, err) },
+				Exit:   func() { c.SetResponse(outer.ResponseWriter) },
+				Enter: func(w http.ResponseWriter) *adapter.EchoWriter {
+					response := newResponse(w, outer, c.Logger())
+					c.SetResponse(response)
+					return response.inner
+				},
+			}}
+			adapter.Serve(protected, x, outer, c.Path())
+			if x.Ran && x.Err != nil && outer.Written() {
+				c.SetResponse(adapter.Answered{ResponseWriter: outer.ResponseWriter})
 			}
-			return x.err
+			return x.Err
 		}
 	}
 }
@@ -100,37 +107,10 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 // concurrent use if fn is.
 func User(fn func(*echo.Context) string) keyfunc.Func { return adapter.User("echo5once", fn) }
 
-// errLeftOpen is in the Event of a run whose error nobody inside has answered.
-var errLeftOpen = errors.New("echo5once: the handler returned an error, for which the HTTPErrorHandler wrote nothing, " +
-	"and what is written outside of this middleware cannot be stored: mount what renders the error inside, as in " +
-	"POST(path, handler, once, render)")
-
-// errTimeout is in the Event of a run whose error an outer middleware answers.
-var errTimeout = errors.New("echo5once: the deadline of an outer middleware has passed, which answers the handler's error")
-
-// isTimeout reports whether err is for the middleware that has set the deadline of outer, such as echo's ContextTimeout. It
-// answers 503 to that error, where the HTTPErrorHandler would answer 500. outer.Err may still be nil then: the run's
-// context, with the same deadline, has a timer of its own.
-func isTimeout(err error, outer context.Context) bool {
-	deadline, ok := outer.Deadline()
-	return ok && !time.Now().Before(deadline) && errors.Is(err, context.DeadlineExceeded)
-}
-
 // call is one request.
 type call struct {
-	c     *echo.Context
-	next  echo.HandlerFunc
-	outer outerWriter
-	err   error // of next
-	ran   bool  // and not merely passed
+	adapter.EchoCall[*echo.Context]
 }
-
-func (x *call) Framework() *echo.Context   { return x.c }
-func (x *call) Request() *http.Request     { return x.c.Request() }
-func (x *call) SetRequest(r *http.Request) { x.c.SetRequest(r) }
-
-// Pass calls the next handlers untouched.
-func (x *call) Pass() { x.err = x.next(x.c) }
 
 // ReadError makes the error of a middleware such as echo's BodyLimit an http.MaxBytesError too.
 func (x *call) ReadError(err error) error {
@@ -138,31 +118,4 @@ func (x *call) ReadError(err error) error {
 		return adapter.TooLarge(err)
 	}
 	return err
-}
-
-// Run calls the next handlers with a response that writes to w.
-func (x *call) Run(w http.ResponseWriter, r *http.Request, _ bool) {
-	x.ran = true
-	c, request := x.c, x.c.Request()
-	response := newResponse(w, &x.outer, c.Logger())
-	inner := response.inner
-	c.SetResponse(response)
-	c.SetRequest(r)
-	defer func() { // also for the Recover outside
-		c.SetResponse(x.outer.ResponseWriter)
-		c.SetRequest(request)
-	}()
-	x.err = x.next(c)
-	switch {
-	case x.err == nil:
-		inner.AnswerRolledBack()
-	case inner.HasAnswered():
-	case isTimeout(x.err, request.Context()):
-		x.outer.Leave(errTimeout)
-	default:
-		c.Echo().HTTPErrorHandler(c, x.err)
-		if !inner.HasAnswered() {
-			x.outer.Leave(errLeftOpen)
-		}
-	}
 }

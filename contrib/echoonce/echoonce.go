@@ -57,10 +57,8 @@
 package echoonce
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -80,12 +78,21 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 	protected := middleware.Idempotency(l, key, opts...)(http.HandlerFunc(adapter.Next[echo.Context]))
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			x := &call{c: c, next: next, outer: outerWriter{Response: c.Response()}}
-			adapter.Serve(protected, x, &x.outer, c.Path())
-			if x.ran && x.err != nil && x.outer.Written() {
-				c.SetResponse(x.outer.answered(c.Echo()))
+			outer := &outerWriter{Response: c.Response()}
+			x := &call{adapter.EchoCall[echo.Context]{
+				Package: "echoonce", Context: c, Next: next, Outer: &outer.Open, Answer: c.Error,
+				Exit: func() { c.SetResponse(outer.Response) },
+				Enter: func(w http.ResponseWriter) *adapter.EchoWriter {
+					response, inner := newResponse(w, outer.Response, c.Echo())
+					c.SetResponse(response)
+					return inner
+				},
+			}}
+			adapter.Serve(protected, x, outer, c.Path())
+			if x.Ran && x.Err != nil && outer.Written() {
+				c.SetResponse(outer.answered(c.Echo()))
 			}
-			return x.err
+			return x.Err
 		}
 	}
 }
@@ -99,37 +106,8 @@ func Idempotency(l *lock.Locker, key keyfunc.Func, opts ...middleware.Option) ec
 // concurrent use if fn is.
 func User(fn func(echo.Context) string) keyfunc.Func { return adapter.User("echoonce", fn) }
 
-// errLeftOpen is in the Event of a run whose error nobody inside has answered.
-var errLeftOpen = errors.New("echoonce: the handler returned an error, for which the HTTPErrorHandler wrote nothing, " +
-	"and what is written outside of this middleware cannot be stored: mount what renders the error inside, as in " +
-	"POST(path, handler, once, render)")
-
-// errTimeout is in the Event of a run whose error an outer middleware answers.
-var errTimeout = errors.New("echoonce: the deadline of an outer middleware has passed, which answers the handler's error")
-
-// isTimeout reports whether err is for the middleware that has set the deadline of outer, such as echo's ContextTimeout. It
-// answers 503 to that error, where the HTTPErrorHandler would answer 500. outer.Err may still be nil then: the run's
-// context, with the same deadline, has a timer of its own.
-func isTimeout(err error, outer context.Context) bool {
-	deadline, ok := outer.Deadline()
-	return ok && !time.Now().Before(deadline) && errors.Is(err, context.DeadlineExceeded)
-}
-
 // call is one request.
-type call struct {
-	c     echo.Context
-	next  echo.HandlerFunc
-	outer outerWriter
-	err   error // of next
-	ran   bool  // and not merely passed
-}
-
-func (x *call) Framework() echo.Context    { return x.c }
-func (x *call) Request() *http.Request     { return x.c.Request() }
-func (x *call) SetRequest(r *http.Request) { x.c.SetRequest(r) }
-
-// Pass calls the next handlers untouched.
-func (x *call) Pass() { x.err = x.next(x.c) }
+type call struct{ adapter.EchoCall[echo.Context] }
 
 // ReadError makes the error of a middleware such as echo's BodyLimit an http.MaxBytesError too.
 func (x *call) ReadError(err error) error {
@@ -137,33 +115,4 @@ func (x *call) ReadError(err error) error {
 		return limit.WithInternal(&http.MaxBytesError{})
 	}
 	return err
-}
-
-// Run calls the next handlers with a response that writes to w.
-func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
-	x.ran = true
-	c, request := x.c, x.c.Request()
-	response, inner := newResponse(w, x.outer.Response, c.Echo())
-	c.SetResponse(response)
-	c.SetRequest(r)
-	defer func() { // also for the Recover outside
-		c.SetResponse(x.outer.Response)
-		c.SetRequest(request)
-	}()
-	x.err = x.next(c)
-	switch {
-	case x.err == nil:
-		inner.AnswerRolledBack()
-	case inner.HasAnswered():
-	case isTimeout(x.err, request.Context()):
-		x.outer.Leave(errTimeout)
-	default:
-		c.Error(x.err)
-		if !inner.HasAnswered() {
-			x.outer.Leave(errLeftOpen)
-		}
-	}
-	if shadow { // otherwise the middleware does that
-		inner.AnswerEarly()
-	}
 }

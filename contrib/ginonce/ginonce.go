@@ -123,16 +123,15 @@ func (x *call) ReadError(err error) error {
 func (x *call) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
 	x.called = true
 	c, request, before := x.c, x.c.Request, len(x.c.Errors)
-	inner := newWriter(w, r, x.outer.ResponseWriter, shadow)
+	inner := &writer{
+		under: w, outer: c.Writer, ctx: r.Context(), status: c.Writer.Status(), size: unwritten, shadow: shadow,
+	}
 	c.Writer, c.Request = inner, r
 	defer func() { c.Writer, c.Request = x.outer.ResponseWriter, request }() // also for the Recovery outside
 	c.Next()
 
 	switch {
 	case inner.Written():
-		if shadow { // otherwise the middleware does that
-			inner.answerEarly()
-		}
 		return
 	case len(c.Errors) > before: // left to an outer middleware, with the status that it may use
 		x.outer.Leave(errLeftOpen)

@@ -3,7 +3,6 @@ package ginonce
 import (
 	"bufio"
 	"context"
-	"io"
 	"net"
 	"net/http"
 
@@ -82,10 +81,6 @@ type writer struct {
 
 const unwritten = -1 // as in gin
 
-func newWriter(under http.ResponseWriter, r *http.Request, outer gin.ResponseWriter, shadow bool) *writer {
-	return &writer{under: under, outer: outer, ctx: r.Context(), status: outer.Status(), size: unwritten, shadow: shadow}
-}
-
 // Unwrap returns the middleware's writer, for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.under }
 
@@ -121,13 +116,6 @@ func (w *writer) writeStatus() {
 	}
 }
 
-// answerEarly answers 200 if there is only a 1xx status, which gin takes for the final one.
-func (w *writer) answerEarly() {
-	if w.size != unwritten && !w.answered && !w.hijacked {
-		w.under.WriteHeader(http.StatusOK)
-	}
-}
-
 func (w *writer) Write(p []byte) (n int, err error) {
 	w.writeHeader()
 	w.answered = true
@@ -136,13 +124,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-func (w *writer) WriteString(s string) (n int, err error) {
-	w.writeHeader()
-	w.answered = true
-	n, err = io.WriteString(w.under, s)
-	w.size += n
-	return n, err
-}
+func (w *writer) WriteString(s string) (n int, err error) { return w.Write([]byte(s)) }
 
 func (w *writer) Status() int {
 	w.forgetRolledBack()

@@ -2,9 +2,82 @@ package adapter
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"net"
 	"net/http"
+	"time"
 )
+
+// EchoContext is what the contexts of echo v4 and v5 have alike.
+type EchoContext interface {
+	Request() *http.Request
+	SetRequest(*http.Request)
+}
+
+// EchoCall is one request of echo, a Call but for ReadError.
+type EchoCall[C EchoContext] struct {
+	Package string
+	Context C
+	Next    func(C) error
+	Outer   *Open
+	Enter   func(http.ResponseWriter) *EchoWriter // gives the context a response that writes to the writer
+	Exit    func()                                // gives the context the outer response again
+	Answer  func(error)                           // calls the HTTPErrorHandler
+
+	Err error // of Next
+	Ran bool  // and not merely passed
+}
+
+// Framework returns echo's context.
+func (x *EchoCall[C]) Framework() C { return x.Context }
+
+// Request returns the context's request.
+func (x *EchoCall[C]) Request() *http.Request { return x.Context.Request() }
+
+// SetRequest sets it.
+func (x *EchoCall[C]) SetRequest(r *http.Request) { x.Context.SetRequest(r) }
+
+// Pass calls the next handlers untouched.
+func (x *EchoCall[C]) Pass() { x.Err = x.Next(x.Context) }
+
+// Run calls the next handlers with a response that writes to w.
+func (x *EchoCall[C]) Run(w http.ResponseWriter, r *http.Request, shadow bool) {
+	x.Ran = true
+	request := x.Request()
+	inner := x.Enter(w)
+	x.SetRequest(r)
+	defer func() { // also for the Recover outside
+		x.Exit()
+		x.SetRequest(request)
+	}()
+	x.Pass()
+	switch {
+	case x.Err == nil:
+		inner.AnswerRolledBack()
+	case inner.HasAnswered():
+	case isTimeout(x.Err, request.Context()):
+		x.Outer.Leave(errors.New(x.Package + ": the deadline of an outer middleware has passed, which answers the handler's error"))
+	default:
+		x.Answer(x.Err)
+		if !inner.HasAnswered() {
+			x.Outer.Leave(errors.New(x.Package + ": the handler returned an error, for which the HTTPErrorHandler wrote nothing, " +
+				"and what is written outside of this middleware cannot be stored: mount what renders the error inside, as in " +
+				"POST(path, handler, once, render)"))
+		}
+	}
+	if shadow { // otherwise the middleware does that
+		inner.AnswerEarly()
+	}
+}
+
+// isTimeout reports whether err is for the middleware that has set the deadline of outer, such as echo's ContextTimeout. It
+// answers 503 to that error, where the HTTPErrorHandler would answer 500. outer.Err may still be nil then: the run's
+// context, with the same deadline, has a timer of its own.
+func isTimeout(err error, outer context.Context) bool {
+	deadline, ok := outer.Deadline()
+	return ok && !time.Now().Before(deadline) && errors.Is(err, context.DeadlineExceeded)
+}
 
 // EchoResponse has the fields of an echo.Response, which echo v4 and v5 have alike.
 type EchoResponse struct {
