@@ -3,7 +3,6 @@ package echo5once_test
 import (
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v5"
 	echomiddleware "github.com/labstack/echo/v5/middleware"
@@ -23,7 +22,6 @@ var framework = test.Framework{
 	Recover:    around(echomiddleware.Recover()),
 	Limit:      around(echomiddleware.BodyLimit(4)),
 	Gzip:       around(echomiddleware.Gzip()),
-	Timeout:    around(echomiddleware.ContextTimeout(time.Hour)),
 	Ways:       ways(),
 	NotFound:   "{\"message\":\"Not Found\"}\n",
 	NotAllowed: "{\"message\":\"Method Not Allowed\"}\n",

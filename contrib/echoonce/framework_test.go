@@ -3,7 +3,6 @@ package echoonce_test
 import (
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/labstack/echo/v4"
 	echomiddleware "github.com/labstack/echo/v4/middleware"
@@ -23,7 +22,6 @@ var framework = test.Framework{
 	Recover:    around(echomiddleware.Recover()),
 	Limit:      around(echomiddleware.BodyLimit("4B")),
 	Gzip:       around(echomiddleware.Gzip()),
-	Timeout:    around(echomiddleware.ContextTimeout(time.Hour)),
 	Ways:       ways(),
 	NotFound:   "{\"message\":\"Not Found\"}\n",
 	NotAllowed: "{\"message\":\"Method Not Allowed\"}\n",

@@ -34,7 +34,6 @@ var framework = test.Framework{
 type testContext struct{ *gin.Context }
 
 func (c testContext) Request() *http.Request      { return c.Context.Request }
-func (c testContext) SetRequest(r *http.Request)  { c.Context.Request = r }
 func (c testContext) Writer() http.ResponseWriter { return c.Context.Writer }
 
 func (c testContext) String(status int, body string) error {
@@ -48,7 +47,9 @@ func (c testContext) JSON(status int, value any) error {
 }
 
 func (c testContext) NoContent(status int) error {
-	c.Status(status)
+	if c.Status(status); status < http.StatusOK {
+		c.Context.Writer.WriteHeaderNow()
+	}
 	return nil
 }
 

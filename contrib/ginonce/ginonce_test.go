@@ -191,6 +191,16 @@ var rows = map[string]test.Row{
 		Around:  []any{unzips, middleware.WithShadow()},
 		Want:    test.Stored(http.StatusCreated, "paid"),
 	},
+	"hijacked, and then written": {
+		Handler: of(func(c *gin.Context) {
+			conn, _, _ := c.Writer.Hijack()
+			defer conn.Close()
+			if c.Writer.Written() {
+				_, _ = io.WriteString(conn, "HTTP/1.0 201 Created\r\n\r\npaid")
+			}
+		}),
+		Want: []test.Want{{Status: http.StatusCreated, Body: "paid", Outcome: middleware.NotStored}},
+	},
 	// A status alone is the response of a transaction once it is sent. After a rollback there is none.
 	"a status in a transaction": test.RolledBack(0, func(c test.Context, j *test.Journal) error {
 		return j.InTx(c, of(func(c *gin.Context) { c.Status(http.StatusAccepted); c.Writer.WriteHeaderNow() }))
@@ -204,16 +214,21 @@ var rows = map[string]test.Row{
 	}, test.Stored(http.StatusPaymentRequired, "")),
 }
 
-// A handler of NoRoute is protected.
+// A handler of NoRoute is protected, also if it sets a status alone.
 func TestNoRouteHandler(t *testing.T) {
-	s := framework.NewSite(t)
-	s.Router.Use(s.Once)
-	s.Router.Add(http.MethodGet, "/", test.Pay)
-	s.Router.(router).NoRoute(func(c *gin.Context) { c.String(http.StatusOK, "proxied") })
-	for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
-		a, e := s.Pay("1"), <-s.Events
-		if a.Status != http.StatusOK || a.Body != "proxied" || e.Outcome != outcome {
-			t.Errorf("%+v, outcome %s, want %s", a, e.Outcome, outcome)
+	for body, h := range map[string]gin.HandlerFunc{
+		"proxied": func(c *gin.Context) { c.String(http.StatusAccepted, "proxied") },
+		"":        func(c *gin.Context) { c.Status(http.StatusAccepted) },
+	} {
+		s := framework.NewSite(t)
+		s.Router.Use(s.Once)
+		s.Router.Add(http.MethodGet, "/", test.Pay)
+		s.Router.(router).NoRoute(h)
+		for _, outcome := range []middleware.Outcome{middleware.Executed, middleware.Replayed} {
+			a, e := s.Pay("1"), <-s.Events
+			if a.Status != http.StatusAccepted || a.Body != body || e.Outcome != outcome {
+				t.Errorf("%+v, outcome %s, want %s", a, e.Outcome, outcome)
+			}
 		}
 	}
 }

@@ -1,12 +1,8 @@
 package adaptertest
 
 import (
-	"context"
-	"fmt"
 	"net/http"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/onceguard/onceguard/middleware"
 )
@@ -20,17 +16,6 @@ func (f Framework) EchoTests(t *testing.T) {
 // careless is an HTTPErrorHandler that does not check Committed. echo calls it again after the middlewares have returned,
 // and it must not add a second response to the first.
 func careless(_ error, c Context) { _ = c.String(http.StatusPaymentRequired, "careless") }
-
-// logger calls careless too.
-func logger(next Handler) Handler {
-	return func(c Context) error {
-		err := next(c)
-		if err != nil {
-			careless(err, c)
-		}
-		return err
-	}
-}
 
 // asksBefore is a middleware that asks echo to call it before the response.
 func asksBefore(next Handler) Handler {
@@ -47,15 +32,18 @@ func (f Framework) echoRows() map[string]Row {
 	shadow := middleware.WithShadow()
 	stored := Stored(http.StatusPaymentRequired, "careless")
 	failed := Freed(http.StatusInternalServerError, "*")
-	rows := map[string]Row{
-		"an error":                     {Fail, []any{careless}, stored},
-		"an error, in shadow":          {Fail, []any{careless, shadow}, stored},
-		"an error, called by a logger": {Fail, []any{careless, Middleware(logger)}, stored},
-		"an error, compressed":         {Fail, []any{careless, f.Gzip}, stored},
+	return map[string]Row{
+		"an error":             {Fail, []any{careless}, stored},
+		"an error, in shadow":  {Fail, []any{careless, shadow}, stored},
+		"an error, compressed": {Fail, []any{careless, f.Gzip}, stored},
 		"an answer, and an error": {func(c Context) error {
 			_ = Pay(c)
 			return ErrNoCover
 		}, []any{careless}, Stored(http.StatusCreated, "paid")},
+		"hijacked, and an error": {func(c Context) error {
+			_ = hijack(c)
+			return ErrNoCover
+		}, nil, []Want{hijacked}},
 		"asked for Before": {Pay, []any{Middleware(asksBefore)}, Stored(http.StatusCreated, "paid")},
 		"body limit without a key": {answer, []any{f.Limit}, []Want{
 			{Status: 413, Body: "*", Outcome: middleware.Unprotected, Send: "too long", NoKey: true},
@@ -78,49 +66,5 @@ func (f Framework) echoRows() map[string]Row {
 			_ = j.InTx(c, Pay)
 			return c.Fail(http.StatusPaymentRequired)
 		}, Stored(http.StatusPaymentRequired, "{\"message\":\"failed\"}\n")),
-	}
-	// fault: the deadline of echo's ContextTimeout outside passes, and the handler returns its error -> 503 as from echo
-	// alone, and no retry runs in the time of the lease, because the effect may be there
-	timedOut := Want{Status: 503, Body: "*", Outcome: middleware.Unknown, LeftOpen: "deadline"}
-	ended := fmt.Errorf("the provider: %w", context.DeadlineExceeded)
-	for name, test := range map[string]struct {
-		passes bool
-		err    error
-		want   []Want
-	}{
-		"a deadline outside passes":               {true, ended, []Want{timedOut, inFlight}},
-		"a deadline outside, and another error":   {true, ErrNoCover, failed},
-		"a deadline outside, and another's error": {false, ended, failed},
-	} {
-		d := &deadline{}
-		rows[name] = Row{func(Context) error {
-			d.passed.Store(test.passes)
-			return test.err
-		}, []any{f.Timeout, Middleware(d.outside)}, test.want}
-	}
-	return rows
-}
-
-// deadline is one of a request that passes when the test says so.
-type deadline struct {
-	context.Context
-	passed atomic.Bool
-}
-
-func (d *deadline) Deadline() (time.Time, bool) {
-	if d.passed.Load() {
-		return time.Now(), true
-	}
-	return time.Now().Add(time.Hour), true
-}
-
-func (d *deadline) outside(next Handler) Handler {
-	return func(c Context) error {
-		r := c.Request()
-		defer c.SetRequest(r)
-		d.passed.Store(false)
-		d.Context = r.Context()
-		c.SetRequest(r.WithContext(d))
-		return next(c)
 	}
 }

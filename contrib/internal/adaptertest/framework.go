@@ -14,13 +14,11 @@ import (
 // Context is what the tests need of a framework's context.
 type Context interface {
 	Request() *http.Request
-	SetRequest(r *http.Request)
 	Writer() http.ResponseWriter
 	String(status int, body string) error
 	JSON(status int, value any) error
-	NoContent(status int) error
-	Fail(status int) error // an error that the framework answers with the status
-	Param(name string) string
+	NoContent(status int) error // if the status is a 1xx, at once
+	Fail(status int) error      // an error that the framework answers with the status
 	Seen() Seen
 }
 
@@ -53,7 +51,6 @@ type Framework struct {
 	Recover     Middleware
 	Limit       Middleware         // of 4 bytes for a body
 	Gzip        Middleware         // of echo
-	Timeout     Middleware         // of echo, of an hour
 	Ways        map[string]Handler // to answer that only this framework has
 	Rows        map[string]Row     // that only this framework has
 
@@ -74,11 +71,7 @@ func Fail(Context) error { return ErrNoCover }
 // EarlyHints sends a 103, which the frameworks take for the final status.
 func EarlyHints(c Context) error {
 	c.Writer().Header().Set("Link", "</style.css>; rel=preload")
-	err := c.NoContent(http.StatusEarlyHints)
-	if now, ok := c.Writer().(interface{ WriteHeaderNow() }); ok {
-		now.WriteHeaderNow()
-	}
-	return err
+	return c.NoContent(http.StatusEarlyHints)
 }
 
 // Render is a middleware that answers errors.

@@ -26,7 +26,6 @@ type Want struct {
 	LeftOpen string // a part of the Event's error, if the response is left to others
 	Send     string // the request's body
 	NoKey    bool
-	Later    bool // the lease of an earlier run is over
 }
 
 // Stored are a run and a replay.
@@ -50,11 +49,6 @@ var (
 	leftOpen      = Want{Status: 402, Body: "no cover", Outcome: middleware.Unknown, LeftOpen: "once, render"}
 )
 
-func later(w Want) Want {
-	w.Later = true
-	return w
-}
-
 // givenUp is in the header of a response that must not be sent.
 const givenUp = "Given-Up"
 
@@ -77,9 +71,6 @@ func (f Framework) run(t *testing.T, row Row) {
 	}
 	s.Protect(row.Handler)
 	for i, w := range row.Want {
-		if w.Later {
-			s.redis.FastForward(10 * time.Second) // the default lease
-		}
 		key, ran := "k", s.runs
 		if w.NoKey {
 			key = ""
@@ -125,12 +116,12 @@ func (f Framework) rows() map[string]Row {
 			c.Writer().Header().Set(givenUp, "1")
 			_ = Pay(c)
 			panic("no")
-		}, []any{f.Recover}, []Want{panicked, inFlight, later(panicked)}},
+		}, []any{f.Recover}, []Want{panicked, inFlight}},
 		// A connection that was hijacked has had its response: a retry does not run.
 		"hijacked":            {hijack, nil, []Want{hijacked, notReplayable}},
 		"hijacked, in shadow": {hijack, []any{shadow}, []Want{hijacked}},
 		// What is left to outer middlewares cannot be stored, and is no 200.
-		"rendered outside":            {Fail, []any{silent, Middleware(Render)}, []Want{leftOpen, inFlight, later(leftOpen)}},
+		"rendered outside":            {Fail, []any{silent, Middleware(Render)}, []Want{leftOpen, inFlight}},
 		"rendered outside, in shadow": {Fail, []any{silent, Middleware(Render), shadow}, []Want{leftOpen}},
 		"rendered outside, kept": {func(c Context) error {
 			middleware.FromContext(c.Request().Context()).Keep()
