@@ -20,7 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestAdapter(t *testing.T) { framework.EchoTests(t) }
+func TestAdapter(t *testing.T) {
+	framework.Rows = framework.EchoRows()
+	framework.Tests(t)
+}
 
 // ways are those to answer that only echo v5 has.
 func ways() map[string]test.Handler {

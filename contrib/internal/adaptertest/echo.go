@@ -1,21 +1,10 @@
 package adaptertest
 
-import (
-	"net/http"
-	"testing"
-
-	"github.com/onceguard/onceguard/middleware"
-)
-
-// EchoTests runs the tests of echo v4 or v5.
-func (f Framework) EchoTests(t *testing.T) {
-	f.Rows = f.echoRows()
-	f.Tests(t)
-}
+import "github.com/onceguard/onceguard/middleware"
 
 // careless is an HTTPErrorHandler that does not check Committed. echo calls it again after the middlewares have returned,
 // and it must not add a second response to the first.
-func careless(_ error, c Context) { _ = c.String(http.StatusPaymentRequired, "careless") }
+func careless(_ error, c Context) { _ = c.String(402, "careless") }
 
 // asksBefore is a middleware that asks echo to call it before the response.
 func asksBefore(next Handler) Handler {
@@ -27,11 +16,11 @@ func asksBefore(next Handler) Handler {
 	}
 }
 
-// echoRows are what echo v4 and v5 have in common.
-func (f Framework) echoRows() map[string]Row {
+// EchoRows are what echo v4 and v5 have in common.
+func (f Framework) EchoRows() map[string]Row {
 	shadow := middleware.WithShadow()
-	stored := Stored(http.StatusPaymentRequired, "careless")
-	failed := Freed(http.StatusInternalServerError, "*")
+	stored := Stored(402, "careless")
+	failed := Freed(500, "*")
 	return map[string]Row{
 		"an error":             {Fail, []any{careless}, stored},
 		"an error, in shadow":  {Fail, []any{careless, shadow}, stored},
@@ -39,12 +28,12 @@ func (f Framework) echoRows() map[string]Row {
 		"an answer, and an error": {func(c Context) error {
 			_ = Pay(c)
 			return ErrNoCover
-		}, []any{careless}, Stored(http.StatusCreated, "paid")},
+		}, []any{careless}, Stored(201, "paid")},
 		"hijacked, and an error": {func(c Context) error {
 			_ = hijack(c)
 			return ErrNoCover
 		}, nil, []Want{hijacked}},
-		"asked for Before": {Pay, []any{Middleware(asksBefore)}, Stored(http.StatusCreated, "paid")},
+		"asked for Before": {Pay, []any{Middleware(asksBefore)}, Stored(201, "paid")},
 		"body limit without a key": {answer, []any{f.Limit}, []Want{
 			{Status: 413, Body: "*", Outcome: middleware.Unprotected, Send: "too long", NoKey: true},
 		}},
@@ -54,17 +43,17 @@ func (f Framework) echoRows() map[string]Row {
 		// What echo drops of an answer after a transaction that was rolled back is no success. An error is the response.
 		"rolled back, a status alone": RolledBack(1, func(c Context, j *Journal) error {
 			_ = j.InTx(c, Pay)
-			return c.NoContent(http.StatusPaymentRequired)
+			return c.NoContent(402)
 		}, failed[:1]),
 		"rolled back, a bare write": RolledBack(1, func(c Context, j *Journal) error {
 			_ = j.InTx(c, Pay)
 			_, err := c.Writer().Write([]byte("failed"))
 			return err
 		}, failed[:1]),
-		"rolled back, an error after early hints": RolledBack(1, func(c Context, j *Journal) error {
+		"rolled back, an error after a 103": RolledBack(1, func(c Context, j *Journal) error {
 			_ = EarlyHints(c)
 			_ = j.InTx(c, Pay)
-			return c.Fail(http.StatusPaymentRequired)
-		}, Stored(http.StatusPaymentRequired, "{\"message\":\"failed\"}\n")),
+			return c.Fail(402)
+		}, Stored(402, "{\"message\":\"failed\"}\n")),
 	}
 }

@@ -27,6 +27,7 @@ type Seen struct {
 	Status  int
 	Size    int64
 	Written bool
+	Err     error // that the handler has returned
 }
 
 // Handler and Middleware are written once for all frameworks. A framework without errors of handlers reports them in
@@ -63,7 +64,7 @@ type Framework struct {
 var ErrNoCover = errors.New("no cover")
 
 // Pay is a handler that answers.
-func Pay(c Context) error { return c.String(http.StatusCreated, "paid") }
+func Pay(c Context) error { return c.String(201, "paid") }
 
 // Fail is a handler that leaves its error to others.
 func Fail(Context) error { return ErrNoCover }
@@ -71,14 +72,14 @@ func Fail(Context) error { return ErrNoCover }
 // EarlyHints sends a 103, which the frameworks take for the final status.
 func EarlyHints(c Context) error {
 	c.Writer().Header().Set("Link", "</style.css>; rel=preload")
-	return c.NoContent(http.StatusEarlyHints)
+	return c.NoContent(103)
 }
 
 // Render is a middleware that answers errors.
 func Render(next Handler) Handler {
 	return func(c Context) error {
 		if err := next(c); err != nil {
-			return c.String(http.StatusPaymentRequired, err.Error())
+			return c.String(402, err.Error())
 		}
 		return nil
 	}

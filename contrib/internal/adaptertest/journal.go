@@ -31,16 +31,13 @@ func (*Journal) End(_ context.Context, run journal.Run, record []byte, keep time
 	return e, nil
 }
 
-// ErrRolledBack is the error of a transaction that fails.
-var ErrRolledBack = errors.New("the transaction was rolled back")
-
 // InTx runs h in a transaction, as sqljournal's InTx does.
 func (j *Journal) InTx(c Context, h Handler) error {
 	return journal.Transact(c.Request().Context(), func(seal func() (journal.Commit, error)) error {
 		_ = h(c)
 		_, err := seal()
 		if j.Failures--; err == nil && j.Failures >= 0 {
-			err = ErrRolledBack
+			err = errors.New("the transaction was rolled back")
 		}
 		return err
 	}, func(journal.Run, bool) (none journal.Entry, _ error) { return none, nil })

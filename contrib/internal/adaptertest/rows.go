@@ -43,32 +43,44 @@ func Freed(status int, body string) []Want {
 }
 
 var (
-	inFlight      = Want{Status: http.StatusConflict, Body: "*", Outcome: middleware.InFlight}
-	notReplayable = Want{Status: http.StatusConflict, Body: "*", Outcome: middleware.NotReplayable}
-	hijacked      = Want{Status: http.StatusCreated, Body: "paid", Outcome: middleware.NotStored}
+	inFlight      = Want{Status: 409, Body: "*", Outcome: middleware.InFlight}
+	notReplayable = Want{Status: 409, Body: "*", Outcome: middleware.NotReplayable}
+	hijacked      = Want{Status: 201, Body: "paid", Outcome: middleware.NotStored}
 	leftOpen      = Want{Status: 402, Body: "no cover", Outcome: middleware.Unknown, LeftOpen: "once, render"}
 )
 
-// givenUp is in the header of a response that must not be sent.
-const givenUp = "Given-Up"
+// Tests runs the tests of a package.
+func (f Framework) Tests(t *testing.T) {
+	for _, rows := range []map[string]Row{f.rows(), f.Rows} {
+		for name, row := range rows {
+			t.Run(name, func(t *testing.T) { f.run(t, row) })
+		}
+	}
+	t.Run("same", f.same)
+	t.Run("no route", f.noRoute)
+}
+
+// Requests without a route get the framework's own answer, and take no key. Mounted twice, it takes effect once.
+func (f Framework) noRoute(t *testing.T) {
+	s := f.NewSite(t)
+	s.Router.Use(s.Once)
+	s.Router.Add(http.MethodGet, "/payments", Pay)
+	s.Protect(Pay)
+	for path, want := range map[string]string{
+		"/nowhere": f.NotFound, "/payments": f.NotAllowed, "/payments/42": "paid",
+	} {
+		for range 2 {
+			a := s.Post(path, "k"+path, "1")
+			if e := <-s.Events; a.Body != want || (e.Outcome == "freed") != (want != "paid") || s.runs > 1 {
+				t.Errorf("%s: %q, outcome %s, want %q", path, a.Body, e.Outcome, want)
+			}
+		}
+	}
+}
 
 func (f Framework) run(t *testing.T, row Row) {
 	t.Helper()
-	var opts []middleware.Option
-	for _, a := range row.Around {
-		if opt, ok := a.(middleware.Option); ok {
-			opts = append(opts, opt)
-		}
-	}
-	s := f.NewSite(t, opts...)
-	for _, a := range row.Around {
-		switch a := a.(type) {
-		case Middleware:
-			s.Router.Use(a)
-		case func(error, Context):
-			s.Router.HandleErrors(a)
-		}
-	}
+	s := f.NewSite(t, row.Around...)
 	s.Protect(row.Handler)
 	for i, w := range row.Want {
 		key, ran := "k", s.runs
@@ -80,11 +92,11 @@ func (f Framework) run(t *testing.T, row Row) {
 		if a.Status != w.Status || a.Body != w.Body && w.Body != "*" || a.Header.Get(givenUp) != "" {
 			t.Errorf("request %d: got %+v, want %+v", i, a, w)
 		}
-		if e.Outcome != w.Outcome || e.Pattern != "/payments/:id" || (s.runs > ran) != !e.Handler.Start.IsZero() {
+		if e.Outcome != w.Outcome || e.Pattern != route || (s.runs > ran) != !e.Handler.Start.IsZero() {
 			t.Errorf("request %d: %d runs, and %+v, want %s", i, s.runs-ran, e, w.Outcome)
 		}
 		if w.LeftOpen != "" && (e.Status != 0 || e.Err == nil || !strings.Contains(e.Err.Error(), w.LeftOpen)) {
-			t.Errorf("request %d: the Event has the status %d and the error %v", i, e.Status, e.Err)
+			t.Errorf("request %d: status %d and error %v of the Event", i, e.Status, e.Err)
 		}
 	}
 }
@@ -97,7 +109,7 @@ func (f Framework) rows() map[string]Row {
 	kept := leftOpen
 	kept.Outcome = middleware.NotStored
 	return map[string]Row{
-		"another request": {Pay, nil, append(Stored(http.StatusCreated, "paid"),
+		"another request": {Pay, nil, append(Stored(201, "paid"),
 			Want{Status: 422, Body: "*", Outcome: middleware.Reused, Send: "2"})},
 		// In shadow every request runs, and has an Execution.
 		"another request, in shadow": {answer, []any{shadow}, []Want{
@@ -132,25 +144,25 @@ func (f Framework) rows() map[string]Row {
 			return nil
 		}, []any{middleware.WithMaxDuration(time.Millisecond)}, []Want{{Status: 504, Outcome: middleware.Unknown}}},
 		// An error that becomes a response frees the key if that response says that nothing has happened.
-		"503 with Retry-After":    unavailable("Retry-After", Freed(http.StatusServiceUnavailable, "*")),
-		"503 without Retry-After": unavailable("Other", Stored(http.StatusServiceUnavailable, "*")),
+		"503 with Retry-After":    unavailable("Retry-After", Freed(503, "*")),
+		"503 without Retry-After": unavailable("Other", Stored(503, "*")),
 		// What was written in a transaction that is rolled back is not the response.
 		"rolled back, a string": RolledBack(1, func(c Context, j *Journal) error {
 			_ = j.InTx(c, Pay)
-			return c.String(http.StatusPaymentRequired, "failed")
-		}, Stored(http.StatusPaymentRequired, "failed")),
-		"rolled back after early hints, JSON": RolledBack(1, func(c Context, j *Journal) error {
+			return c.String(402, "failed")
+		}, Stored(402, "failed")),
+		"rolled back after a 103, JSON": RolledBack(1, func(c Context, j *Journal) error {
 			_ = EarlyHints(c)
 			_ = j.InTx(c, Pay)
-			return c.JSON(http.StatusPaymentRequired, "failed")
-		}, Stored(http.StatusPaymentRequired, `"failed"`+f.LineEnd)),
-		"committed after early hints": RolledBack(0, func(c Context, j *Journal) error {
+			return c.JSON(402, "failed")
+		}, Stored(402, `"failed"`+f.LineEnd)),
+		"committed after a 103": RolledBack(0, func(c Context, j *Journal) error {
 			_ = EarlyHints(c)
 			return j.InTx(c, Pay)
 		}, Stored(f.LateStatus, "paid")),
-		"a status after early hints": {func(c Context) error {
+		"a status after a 103": {func(c Context) error {
 			_ = EarlyHints(c)
-			return c.NoContent(http.StatusCreated)
+			return c.NoContent(201)
 		}, nil, Stored(f.LateStatus, "")},
 	}
 }
@@ -164,7 +176,7 @@ func answer(c Context) error {
 	if middleware.FromContext(c.Request().Context()).Key() != "" {
 		body = append(body, ", run"...)
 	}
-	return c.String(http.StatusOK, string(body))
+	return c.String(200, string(body))
 }
 
 // hijack answers on the connection itself.
@@ -181,9 +193,9 @@ func hijack(c Context) error {
 func unavailable(header string, want []Want) Row {
 	return Row{func(c Context) error {
 		c.Writer().Header().Set(header, "1")
-		return c.Fail(http.StatusServiceUnavailable)
+		return c.Fail(503)
 	}, []any{middleware.WithAtMostOnce(), middleware.WithNothingHappened(func(status int, h http.Header) bool {
-		return status == http.StatusServiceUnavailable && h.Get("Retry-After") != ""
+		return status == 503 && h.Get("Retry-After") != ""
 	})}, want}
 }
 

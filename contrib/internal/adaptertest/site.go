@@ -3,7 +3,6 @@ package adaptertest
 import (
 	"context"
 	"io"
-	"log"
 
 	"net/http"
 	"net/http/httptest"
@@ -25,52 +24,64 @@ type Site struct {
 	t      *testing.T
 	Router Router
 	Once   Middleware // the middleware under test
-	Server *httptest.Server
+	server *httptest.Server
 	Events chan middleware.Event
-	seen   chan seen // by the outermost middleware
+	seen   chan Seen // by the outermost middleware
 	runs   int       // of the handlers that Protect has added
 }
 
-type seen struct {
-	Seen
-	err error // that the handler has returned
-}
-
-// NewSite returns a Site without routes. The end of the test stops it.
-func (f Framework) NewSite(t *testing.T, opts ...middleware.Option) *Site {
+// NewSite returns a Site without routes, with options, with middlewares outside, the first of which is the outermost, and with
+// a handler of errors. The end of the test stops it.
+func (f Framework) NewSite(t *testing.T, around ...any) *Site {
 	t.Helper()
-	s := &Site{t: t, Router: f.New(), seen: make(chan seen, 100)}
-	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: true})
-	locker := lock.New(client, "test")
-	s.Events = make(chan middleware.Event, 100)
-	observe := middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.Events <- e })
-	s.Once = f.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), append(opts, observe)...)
-	s.Server = httptest.NewUnstartedServer(s.Router)
-	s.Server.Config.ErrorLog = log.New(io.Discard, "", 0)
-	s.Server.Start()
-	t.Cleanup(func() {
-		s.Server.Close()
-		_ = locker.Close(context.WithoutCancel(t.Context()))
-		_ = client.Close()
-	})
+	s := &Site{t: t, Router: f.New(), seen: make(chan Seen, 100), Events: make(chan middleware.Event, 100)}
 	s.Router.Use(func(next Handler) Handler {
 		return func(c Context) error {
 			err := next(c)
-			s.seen <- seen{c.Seen(), err}
+			seen := c.Seen()
+			seen.Err = err
+			s.seen <- seen
 			return err
 		}
+	})
+	opts := []middleware.Option{
+		middleware.WithObserver(func(_ context.Context, e middleware.Event) { s.Events <- e }),
+	}
+	for _, a := range around {
+		switch a := a.(type) {
+		case middleware.Option:
+			opts = append(opts, a)
+		case Middleware:
+			s.Router.Use(a)
+		case func(error, Context):
+			s.Router.HandleErrors(a)
+		}
+	}
+	client := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: true})
+	locker := lock.New(client, "test")
+	s.Once = f.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), opts...)
+	s.server = httptest.NewServer(s.Router)
+	t.Cleanup(func() {
+		s.server.Close()
+		_ = locker.Close(context.WithoutCancel(t.Context()))
+		_ = client.Close()
 	})
 	return s
 }
 
-// Protect adds the route POST /payments/:id.
+const (
+	route   = "/payments/:id" // of Protect
+	givenUp = "Given-Up"      // in the header of a response that must not be sent
+)
+
+// Protect adds the route, for POST.
 func (s *Site) Protect(h Handler) {
 	counted := func(c Context) error {
 		s.runs++
 		return h(c)
 	}
 	s.Router.Use(s.unchanged)
-	s.Router.Add(http.MethodPost, "/payments/:id", counted, s.Once)
+	s.Router.Add(http.MethodPost, route, counted, s.Once)
 }
 
 // unchanged checks that outer middlewares find their request again and, where they have no error to answer, their writer.
@@ -109,20 +120,17 @@ func (s *Site) Post(path, key, body string) (a Answer) {
 			return nil
 		},
 	})
-	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.Server.URL+path, io.MultiReader(strings.NewReader(body)))
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+path, io.MultiReader(strings.NewReader(body)))
 	r.Header.Set("Content-Type", "application/json")
 	if key != "" {
 		r.Header.Set("Idempotency-Key", key)
 	}
-	res, err := s.Server.Client().Transport.RoundTrip(r)
+	res, err := s.server.Client().Transport.RoundTrip(r)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	defer res.Body.Close()
-	content, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.t.Error(err)
-	}
+	content, _ := io.ReadAll(res.Body)
 	a.Status, a.Header, a.Body = res.StatusCode, res.Header, string(content)
 	return a
 }
