@@ -44,7 +44,7 @@ func TestPropertyOfFixedLeases(t *testing.T) {
 			b.FlushAll(t)
 			g.play(propSite{
 				client:    client,
-				options:   []lock.Option{lock.WithOpTimeout(20 * time.Second), lock.WithoutRenewal()},
+				options:   []lock.Option{lock.WithOpTimeout(30 * time.Second), lock.WithoutRenewal()},
 				leases:    []time.Duration{time.Hour, 2 * time.Hour, 5 * time.Hour},
 				unit:      time.Minute,
 				margin:    time.Minute,

@@ -30,7 +30,7 @@ func startLocker() (*lock.Locker, redisServer) {
 		panic(err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker := lock.New(client, "payments-api", lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(client, "payments-api", lock.WithOpTimeout(30*time.Second))
 	return locker, redisServer{server, func() {
 		_ = locker.Close(context.Background())
 		_ = client.Close()

@@ -87,7 +87,7 @@ func serveKeyed(t *testing.T, locker *lock.Locker, key keyfunc.Func, h http.Hand
 // After a fault, Close may name claims that may return.
 func newLocker(t testing.TB, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
+	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(30 * time.Second)}, opts...)...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

@@ -1,6 +1,7 @@
 package middleware_test
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -39,23 +40,24 @@ func TestWithNothingHappened(t *testing.T) {
 	for name, test := range map[string]struct {
 		handle http.HandlerFunc
 		first  middleware.Outcome // where a 5xx is stored
+		limit  time.Duration      // of a run; 0: long
 	}{
-		"refusal": {func(w http.ResponseWriter, _ *http.Request) { refuse(w) }, middleware.Freed},
+		"refusal": {func(w http.ResponseWriter, _ *http.Request) { refuse(w) }, middleware.Freed, 0},
 		"header after the status": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			w.Header().Set("Retry-After", "1")
-		}, middleware.Executed},
-		"header removed after the status": {func(w http.ResponseWriter, _ *http.Request) { refuse(w); w.Header().Del("Retry-After") }, middleware.Freed},
-		"Keep":                            {func(w http.ResponseWriter, r *http.Request) { exec(r).Keep(); refuse(w) }, middleware.Executed},
-		"Unknown":                         {func(w http.ResponseWriter, r *http.Request) { exec(r).Unknown(); refuse(w) }, middleware.Unknown},
-		"Flush":                           {func(w http.ResponseWriter, _ *http.Request) { refuse(w); w.(http.Flusher).Flush() }, middleware.Executed},
-		"too late":                        {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); refuse(w) }, middleware.Executed},
-		"of a middleware inside":          {inside.ServeHTTP, middleware.Unknown},
+		}, middleware.Executed, 0},
+		"header removed after the status": {func(w http.ResponseWriter, _ *http.Request) { refuse(w); w.Header().Del("Retry-After") }, middleware.Freed, 0},
+		"Keep":                            {func(w http.ResponseWriter, r *http.Request) { exec(r).Keep(); refuse(w) }, middleware.Executed, 0},
+		"Unknown":                         {func(w http.ResponseWriter, r *http.Request) { exec(r).Unknown(); refuse(w) }, middleware.Unknown, 0},
+		"Flush":                           {func(w http.ResponseWriter, _ *http.Request) { refuse(w); w.(http.Flusher).Flush() }, middleware.Executed, 0},
+		"too late":                        {func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done(); refuse(w) }, middleware.Executed, 20 * time.Millisecond},
+		"of a middleware inside":          {inside.ServeHTTP, middleware.Unknown, 0},
 	} {
 		for mode, opts := range map[string]middleware.Option{
 			"at most once": middleware.WithAtMostOnce(), "intent": middleware.WithJournal(newJournal(true)),
 		} {
-			s := serve(t, redistest.Mini(t), test.handle, opts, middleware.WithNothingHappened(isRefusal), middleware.WithMaxDuration(300*time.Millisecond))
+			s := serve(t, redistest.Mini(t), test.handle, opts, middleware.WithNothingHappened(isRefusal), middleware.WithMaxDuration(cmp.Or(test.limit, time.Minute)))
 			a := s.send()
 			if e := s.event(); a.status != http.StatusServiceUnavailable || e.Outcome != test.first {
 				t.Errorf("%s, %s: %d, %s (%v), want %s", name, mode, a.status, e.Outcome, e.Err, test.first)

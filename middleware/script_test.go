@@ -245,7 +245,7 @@ type play struct {
 func openTheatre(t testing.TB, client redis.UniversalClient, protocol string) *theatre {
 	t.Helper()
 	th := &theatre{staged: map[string]*play{}}
-	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(client, "test", lock.WithOpTimeout(30*time.Second))
 	t.Cleanup(func() { _ = locker.Close(context.Background()) })
 	th.http2 = strings.HasPrefix(protocol, "h2")
 	th.url, th.transport = listen(t, protocol, th.handler(locker))

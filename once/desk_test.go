@@ -31,7 +31,7 @@ func both(t *testing.T, test func(t *testing.T, b redistest.Backend)) {
 // newLocker returns a Locker with a long time for one operation, so that a busy machine does not fail a test.
 func newLocker(t testing.TB, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
 	t.Helper()
-	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(20 * time.Second)}, opts...)...)
+	locker := lock.New(client, "test", append([]lock.Option{lock.WithOpTimeout(30 * time.Second)}, opts...)...)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

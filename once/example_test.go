@@ -26,7 +26,7 @@ func startServer() (server *miniredis.Miniredis, locker *lock.Locker, stop func(
 		panic(err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker = lock.New(client, "payments", lock.WithOpTimeout(20*time.Second))
+	locker = lock.New(client, "payments", lock.WithOpTimeout(30*time.Second))
 	return server, locker, func() {
 		_ = locker.Close(context.Background())
 		_ = client.Close()

@@ -361,7 +361,7 @@ func TestRunOnARouter(t *testing.T) {
 			r := chi.NewRouter()
 			r.Use(chimiddleware.RequestID, chimiddleware.Compress(5))
 			r.Use(func(next http.Handler) http.Handler { return recovering(next.ServeHTTP) })
-			once := protected(t, p.pay, standard, middleware.WithAtMostOnce(), middleware.WithRequired(), middleware.WithWait(10*time.Second))
+			once := protected(t, p.pay, standard, middleware.WithAtMostOnce(), middleware.WithRequired(), middleware.WithWait(30*time.Second))
 			r.Method(http.MethodPost, "/payments", once(client))
 			return r
 		},

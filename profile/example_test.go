@@ -24,7 +24,7 @@ func startLocker() (locker *lock.Locker, stop func()) {
 		panic(err)
 	}
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	locker = lock.New(client, "shop", lock.WithOpTimeout(20*time.Second))
+	locker = lock.New(client, "shop", lock.WithOpTimeout(30*time.Second))
 	return locker, func() {
 		_ = locker.Close(context.Background())
 		_ = client.Close()

@@ -51,7 +51,7 @@ func open(t *testing.T, locker *lock.Locker, p profile.Profile, opts ...middlewa
 
 func newLocker(t *testing.T) *lock.Locker {
 	t.Helper()
-	locker := lock.New(redistest.Mini(t).Client(t), "test", lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(redistest.Mini(t).Client(t), "test", lock.WithOpTimeout(30*time.Second))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()

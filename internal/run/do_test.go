@@ -20,7 +20,7 @@ import (
 // steal gives the key "k" to another claim, of the same input.
 func steal(t *testing.T, client redis.UniversalClient) {
 	t.Helper()
-	thief := lock.New(client, "test", lock.WithOpTimeout(20*time.Second))
+	thief := lock.New(client, "test", lock.WithOpTimeout(30*time.Second))
 	if err := client.Del(t.Context(), thief.StorageKey("k")).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -87,7 +87,7 @@ type theft struct {
 // put gives the key to another claim whose input has that fingerprint, or to a record with it.
 func (o theft) put(fingerprint record.Fingerprint, isRecord bool) {
 	o.Helper()
-	thief := lock.New(o.client, "test", lock.WithOpTimeout(20*time.Second))
+	thief := lock.New(o.client, "test", lock.WithOpTimeout(30*time.Second))
 	defer func() { _ = thief.Close(context.Background()) }()
 	if err := o.client.Del(o.Context(), o.key).Err(); err != nil {
 		o.Error(err)
@@ -185,7 +185,7 @@ func TestLeaseRunsOutAfterAPanic(t *testing.T) {
 	t.Parallel()
 	client, hook := redistest.Mini(t).Client(t), &commands{}
 	client.AddHook(hook)
-	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second), lock.WithTTL(time.Second))
+	locker := lock.New(client, "test", lock.WithOpTimeout(30*time.Second), lock.WithTTL(time.Second))
 	g := run.New("run", locker, run.Policy{Retention: time.Hour, MaxWaiters: 10, MaxDuration: time.Hour})
 	p := &panicsOnce{product: product{keeps: true, sent: true}}
 	r := runOf(t, g, request(1))

@@ -26,7 +26,7 @@ func newGuard(t *testing.T, change ...func(*run.Policy)) (*run.Guard, *lock.Lock
 // newGuardOn is newGuard on a Redis that the test shares.
 func newGuardOn(t *testing.T, client redis.UniversalClient, change ...func(*run.Policy)) (*run.Guard, *lock.Locker) {
 	t.Helper()
-	locker := lock.New(client, "test", lock.WithOpTimeout(20*time.Second))
+	locker := lock.New(client, "test", lock.WithOpTimeout(30*time.Second))
 	t.Cleanup(func() {
 		if err := locker.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -38,7 +38,7 @@ func askCheckout(name, path string, optional ...string) func(*testing.T, asker) 
 func askPayments(name string, rules profile.Profile, optional ...string) func(*testing.T, asker) {
 	return func(t *testing.T, a asker) {
 		t.Parallel()
-		locker := lock.New(redistest.Start(t).Client(t), name, lock.WithOpTimeout(20*time.Second))
+		locker := lock.New(redistest.Start(t).Client(t), name, lock.WithOpTimeout(30*time.Second))
 		var payments atomic.Int64
 		mux := http.NewServeMux()
 		mux.HandleFunc("GET /payments", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, payments.Load()) })

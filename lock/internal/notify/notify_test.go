@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +37,7 @@ func (s *server) note(text string) {
 
 func (s *server) do(kind string, channels []string) error {
 	s.note(kind + " " + strings.Join(channels, " "))
-	if !s.world.mute {
+	if !s.world.mute.Load() {
 		s.in <- &redis.Subscription{Kind: kind, Channel: channels[0]}
 	}
 	return nil
@@ -49,10 +50,13 @@ func (s *server) SUnsubscribe(_ context.Context, c ...string) error { return s.d
 
 func (s *server) Ping(context.Context, ...string) error {
 	s.note("ping")
-	if !s.world.mute {
+	if !s.world.mute.Load() {
 		s.in <- &redis.Pong{}
 	}
-	return s.world.pingErr
+	if s.world.noPing.Load() {
+		return io.EOF
+	}
+	return nil
 }
 
 func (s *server) ReceiveTimeout(_ context.Context, d time.Duration) (any, error) {
@@ -81,9 +85,9 @@ type world struct {
 	hub     *Hub
 	at      string // the address of the node
 	findErr error
-	mute    bool
-	pingErr error
-	last    *server // the connection that was opened last
+	mute    atomic.Bool
+	noPing  atomic.Bool // a PING cannot be sent
+	last    *server     // the connection that was opened last
 
 	mu   sync.Mutex
 	sent []string // guarded by mu
@@ -177,7 +181,7 @@ func TestSubscribeAfterClose(t *testing.T) {
 	run(t, "", func(w *world) {
 		first := w.hub.Subscribe("k")
 		w.want(first, "subscribe k", true)
-		w.mute = true
+		w.mute.Store(true)
 		first.Close()
 		synctest.Wait()
 		second := w.hub.Subscribe("k")
@@ -213,13 +217,14 @@ func TestSubscriptionEnds(t *testing.T) {
 			run(t, "a ", func(w *world) {
 				s := w.hub.Subscribe("k")
 				w.want(s, "a ssubscribe k", true)
-				w.mute = true
+				w.mute.Store(true)
 				if first := w.last; test.event != nil {
 					first.in <- test.event
 				}
 				time.Sleep(test.within)
 				w.want(s, test.then, true)
-				w.at, w.mute = "b ", false
+				w.at = "b "
+				w.mute.Store(false)
 				s.Follow()
 				synctest.Wait()
 				w.mu.Lock()
@@ -237,7 +242,7 @@ func TestSubscriptionEnds(t *testing.T) {
 	run(t, "", func(w *world) { // a PING that cannot be sent
 		s := w.hub.Subscribe("k")
 		w.want(s, "subscribe k", true)
-		w.pingErr = io.EOF
+		w.noPing.Store(true)
 		time.Sleep(quietLimit)
 		w.want(s, "ping, close", true)
 	})
@@ -269,7 +274,7 @@ func TestRefused(t *testing.T) {
 		run(t, "", func(w *world) {
 			confirmed := w.hub.Subscribe("confirmed")
 			w.want(confirmed, "subscribe confirmed", true)
-			w.mute = true
+			w.mute.Store(true)
 			s := w.hub.Subscribe("k")
 			w.want(s, "subscribe k", false)
 			for range 2 {

@@ -59,7 +59,7 @@ func each(t *testing.T, test func(t *testing.T, s *shop)) {
 			s.url = "mysql://root@" + d.Server().Addr() + "/" + d.Name()
 		}
 		client := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-		s.locker = lock.New(client, "shop", lock.WithOpTimeout(20*time.Second))
+		s.locker = lock.New(client, "shop", lock.WithOpTimeout(30*time.Second))
 		t.Cleanup(func() {
 			if err := s.locker.Close(context.Background()); err != nil {
 				t.Error(err)
