@@ -132,6 +132,8 @@ func (c *collector) wantPoints(want ...string) {
 	}
 }
 
+const executed = "http.request.method=POST,http.route=/payments/{id},onceguard.outcome=executed: "
+
 var (
 	start  = time.Now().Add(-time.Minute)
 	errAny = errors.New("any")
@@ -162,13 +164,13 @@ func TestObserve(t *testing.T) {
 				"onceguard.replay.age=1",
 			spans: "claim wait journal settle:_OTHER",
 			points: []string{
-				"handler.duration s error.type=_OTHER,http.request.method=POST,http.route=/payments/{id},onceguard.outcome=executed: 1",
-				"record.size By error.type=_OTHER,http.request.method=POST,http.route=/payments/{id},onceguard.outcome=executed: 1",
-				"requests {request} error.type=_OTHER,http.request.method=POST,http.route=/payments/{id},onceguard.outcome=executed: 1",
+				"handler.duration s error.type=_OTHER," + executed + "1",
+				"record.size By error.type=_OTHER," + executed + "1",
+				"requests {request} error.type=_OTHER," + executed + "1",
 				"store.duration s error.type=_OTHER,onceguard.phase=settle: 1",
 				"store.duration s onceguard.phase=claim: 1",
 				"store.duration s onceguard.phase=journal: 1",
-				"wait.duration s error.type=_OTHER,http.request.method=POST,http.route=/payments/{id},onceguard.outcome=executed: 1",
+				"wait.duration s error.type=_OTHER," + executed + "1",
 			},
 		},
 		"in shadow": {
@@ -266,7 +268,7 @@ func TestWired(t *testing.T) {
 	}
 	points := slices.DeleteFunc(c.points(), func(p string) bool { return !strings.HasPrefix(p, "requests") })
 	if want := []string{
-		"requests {request} http.request.method=POST,http.route=/payments/{id},onceguard.outcome=executed: 2",
+		"requests {request} " + executed + "2",
 		"requests {request} http.request.method=POST,http.route=/payments/{id},onceguard.outcome=replayed: 2",
 		"requests {request} onceguard.operation=charge,onceguard.outcome=executed: 1",
 	}; !slices.Equal(points, want) {
@@ -274,9 +276,9 @@ func TestWired(t *testing.T) {
 	}
 }
 
-func newLocker(t *testing.T, opts ...lock.Option) *lock.Locker {
+func newLocker(t *testing.T) *lock.Locker {
 	t.Helper()
-	l := lock.New(redistest.Mini(t).Client(t), "payments-1", append(opts, lock.WithOpTimeout(30*time.Second))...)
+	l := lock.New(redistest.Mini(t).Client(t), "payments-1", lock.WithOpTimeout(30*time.Second))
 	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
 	return l
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/contrib/internal/words"
@@ -24,38 +23,49 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
+// reply is an error of Redis.
+type reply string
+
+func (r reply) Error() string { return string(r) }
+func (reply) RedisError()     {}
+
+// The most telling error counts, and the outcome only if there is none.
 func TestErrorTypes(t *testing.T) {
 	t.Parallel()
+	refused := &net.OpError{Op: "dial", Err: errors.New("refused")}
 	for _, test := range []struct {
-		event middleware.Event
-		want  string
+		errs    []error
+		outcome middleware.Outcome
+		want    string
 	}{
-		{middleware.Event{}, ""},
-		{middleware.Event{Err: errors.Join(errors.New("any"), fmt.Errorf("%w; %w", context.DeadlineExceeded, lock.ErrLost))}, "lease_lost"},
-		{middleware.Event{Err: lock.ErrForeign, Outcome: middleware.Unreadable}, "key_foreign"},
-		{middleware.Event{Err: errors.Join(errors.New("damaged"), context.DeadlineExceeded), Outcome: middleware.Unreadable}, "record_unreadable"},
-		{middleware.Event{Err: io.ErrUnexpectedEOF, Outcome: middleware.BodyUnreadable}, "body_unreadable"},
-		{middleware.Event{Err: fmt.Errorf("body: %w", os.ErrDeadlineExceeded), Outcome: middleware.BodyUnreadable}, "timeout"},
-		{middleware.Event{Err: errors.New("no session"), Outcome: middleware.KeyFailed}, "key_failed"},
-		{middleware.Event{Err: context.DeadlineExceeded, Outcome: middleware.KeyFailed}, "timeout"},
-		{middleware.Event{Err: redis.ErrClosed}, "_OTHER"},
-		{middleware.Event{Err: fmt.Errorf("claim: %w", &net.OpError{Op: "dial", Err: errors.New("refused")})}, "network"},
-		{middleware.Event{Err: context.Canceled}, "canceled"},
-		{middleware.Event{Err: fmt.Errorf("%w: %w", context.Canceled, &net.OpError{Op: "dial", Err: errors.New("refused")})}, "canceled"},
-		{middleware.Event{Err: context.DeadlineExceeded}, "timeout"},
-		{middleware.Event{Err: fmt.Errorf("%w: %w", context.DeadlineExceeded, io.EOF)}, "timeout"},
-		{middleware.Event{Err: &http.MaxBytesError{}}, "body_too_large"},
-		{middleware.Event{Err: fmt.Errorf("%w; %w", io.ErrUnexpectedEOF, lock.ErrPending)}, "pending"},
-		{middleware.Event{Err: fmt.Errorf("%w: 0 of 1", lock.ErrNotReplicated)}, "not_replicated"},
-		{middleware.Event{Err: lock.ErrClosed}, "locker_closed"},
-		{middleware.Event{Err: keyfunc.ErrInvalid}, "key_invalid"},
-		{middleware.Event{Err: fmt.Errorf("paid: %w", run.ErrOutsideTx), Outcome: middleware.Executed}, "outside_transaction"},
-		{middleware.Event{Err: errors.New("declared"), Outcome: middleware.Unknown}, "run_unknown"},
-		{middleware.Event{Err: errors.New("abandoned"), Outcome: middleware.OutcomeUnknown}, "earlier_run_unknown"},
-		{middleware.Event{Err: errors.Join(context.DeadlineExceeded), Outcome: middleware.Unknown}, "timeout"},
+		{nil, middleware.Unknown, ""},
+		{[]error{errors.New("any"), context.DeadlineExceeded, lock.ErrLost}, "", "lease_lost"},
+		{[]error{lock.ErrForeign}, middleware.Unreadable, "key_foreign"},
+		{[]error{errors.New("damaged"), context.DeadlineExceeded}, middleware.Unreadable, "record_unreadable"},
+		{[]error{reply("OOM command not allowed")}, "", "redis_oom"},
+		{[]error{reply("READONLY You can't write")}, "", "redis_readonly"},
+		{[]error{reply("ERR unknown command")}, "", "_OTHER"},
+		{[]error{redis.ErrClosed}, "", "_OTHER"},
+		{[]error{io.ErrUnexpectedEOF}, middleware.BodyUnreadable, "body_unreadable"},
+		{[]error{os.ErrDeadlineExceeded}, middleware.BodyUnreadable, "timeout"},
+		{[]error{errors.New("no session")}, middleware.KeyFailed, "key_failed"},
+		{[]error{context.DeadlineExceeded, io.EOF}, middleware.KeyFailed, "timeout"},
+		{[]error{refused}, "", "network"},
+		{[]error{context.Canceled, refused}, "", "canceled"},
+		{[]error{&http.MaxBytesError{}}, "", "body_too_large"},
+		{[]error{io.ErrUnexpectedEOF, lock.ErrPending}, "", "pending"},
+		{[]error{lock.ErrNotReplicated}, "", "not_replicated"},
+		{[]error{lock.ErrClosed}, "", "locker_closed"},
+		{[]error{keyfunc.ErrInvalid}, "", "key_invalid"},
+		{[]error{errors.New("an empty scope")}, middleware.InvalidKey, "key_invalid"},
+		{[]error{run.ErrOutsideTx}, middleware.Executed, "outside_transaction"},
+		{[]error{errors.New("declared")}, middleware.Unknown, "run_unknown"},
+		{[]error{errors.New("abandoned")}, middleware.OutcomeUnknown, "earlier_run_unknown"},
+		{[]error{context.DeadlineExceeded}, middleware.Unknown, "timeout"},
 	} {
-		if got := words.ErrorType(&test.event); got != test.want {
-			t.Errorf("%v: %q, want %q", test.event.Err, got, test.want)
+		e := middleware.Event{Outcome: test.outcome, Err: errors.Join(test.errs...)}
+		if got := words.ErrorType(&e); got != test.want {
+			t.Errorf("%v: %q, want %q", test.errs, got, test.want)
 		}
 	}
 }
@@ -113,26 +123,6 @@ func TestFailedPhase(t *testing.T) {
 		test.event.Err = io.EOF
 		if got := words.FailedPhase(&test.event); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.event, got, test.want)
-		}
-	}
-}
-
-// The words for errors of Redis are those of a server's replies.
-func TestErrorTypeOfAReply(t *testing.T) {
-	t.Parallel()
-	server := miniredis.RunT(t)
-	client := redistest.NewClient(t, server.Addr(), redistest.OneTry)
-	for reply, want := range map[string]string{
-		"OOM command not allowed when used memory > 'maxmemory'.":         "redis_oom",
-		"READONLY You can't write against a read only replica.":           "redis_readonly",
-		"MISCONF Redis is configured to save RDB snapshots":               "redis_misconf",
-		"NOPERM User default has no permissions to run the 'set' command": "redis_noperm",
-		"ERR unknown command": "_OTHER",
-	} {
-		server.SetError(reply)
-		err := client.Set(t.Context(), "k", "v", 0).Err()
-		if got := words.ErrorType(&middleware.Event{Err: fmt.Errorf("claim: %w", err)}); got != want {
-			t.Errorf("%v: %q, want %q", err, got, want)
 		}
 	}
 }
