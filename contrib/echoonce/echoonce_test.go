@@ -2,17 +2,13 @@ package echoonce_test
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/labstack/echo/v4"
 	"go.uber.org/goleak"
 
-	"github.com/onceguard/onceguard/contrib/echoonce"
 	test "github.com/onceguard/onceguard/contrib/internal/adaptertest"
-	"github.com/onceguard/onceguard/keyfunc"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,18 +50,4 @@ func ways() map[string]test.Handler {
 		own[name] = generic(h)
 	}
 	return own
-}
-
-// Elsewhere there is no user.
-func TestUser(t *testing.T) {
-	user := echoonce.User(func(echo.Context) string { return "ann" })
-	if _, err := user(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
-		t.Errorf("error %v, want ErrNoUser", err)
-	}
-	defer func() {
-		if got := recover(); got != "echoonce.User: fn is nil" {
-			t.Errorf("panic %v", got)
-		}
-	}()
-	echoonce.User(nil)
 }

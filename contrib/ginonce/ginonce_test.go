@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/gin-gonic/gin"
 	"go.uber.org/goleak"
 
-	"github.com/onceguard/onceguard/contrib/ginonce"
 	test "github.com/onceguard/onceguard/contrib/internal/adaptertest"
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/middleware"
 )
 
@@ -56,11 +53,6 @@ func ways() map[string]test.Handler {
 		"Flush by gin": func(c *gin.Context) {
 			c.String(http.StatusCreated, "a")
 			c.Writer.Flush()
-			_, _ = c.Writer.WriteString("b")
-		},
-		"Flush of a status": func(c *gin.Context) {
-			c.Status(http.StatusCreated)
-			_ = http.NewResponseController(c.Writer).Flush()
 			_, _ = c.Writer.WriteString("b")
 		},
 		"Early Hints, and a Flush": func(c *gin.Context) {
@@ -264,18 +256,4 @@ func TestStreamEndsWithTheRun(t *testing.T) {
 	if a := s.Pay("1"); !<-ended {
 		t.Errorf("%+v", a)
 	}
-}
-
-// Elsewhere there is no user.
-func TestUser(t *testing.T) {
-	user := ginonce.User(func(*gin.Context) string { return "ann" })
-	if _, err := user(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
-		t.Errorf("error %v, want ErrNoUser", err)
-	}
-	defer func() {
-		if got := recover(); got != "ginonce.User: fn is nil" {
-			t.Errorf("panic %v", got)
-		}
-	}()
-	ginonce.User(nil)
 }

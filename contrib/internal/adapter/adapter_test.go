@@ -1,6 +1,7 @@
 package adapter_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/onceguard/onceguard/contrib/internal/adapter"
+	"github.com/onceguard/onceguard/keyfunc"
 )
 
 // passing is a call of which only Pass may be called.
@@ -34,4 +36,18 @@ func TestPassWithTheBody(t *testing.T) {
 	if adapter.Serve(protected, x, httptest.NewRecorder(), ""); got != "paid" || x.Err != nil {
 		t.Errorf("the handler reads %q, %v", got, x.Err)
 	}
+}
+
+// Outside of Serve there is no user.
+func TestUser(t *testing.T) {
+	user := adapter.User("echoonce", func(*echoContext) string { return "ann" })
+	if _, err := user(httptest.NewRequest(http.MethodPost, "/", nil)); !errors.Is(err, keyfunc.ErrNoUser) {
+		t.Errorf("error %v, want ErrNoUser", err)
+	}
+	defer func() {
+		if got := recover(); got != "echoonce.User: fn is nil" {
+			t.Errorf("panic %v", got)
+		}
+	}()
+	adapter.User[*echoContext]("echoonce", nil)
 }

@@ -3,20 +3,17 @@ package words_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/contrib/internal/words"
-	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/internal/reread"
 	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
@@ -58,6 +55,8 @@ func TestErrorTypes(t *testing.T) {
 		{[]error{lock.ErrClosed}, "", "locker_closed"},
 		{[]error{keyfunc.ErrInvalid}, "", "key_invalid"},
 		{[]error{errors.New("an empty scope")}, middleware.InvalidKey, "key_invalid"},
+		{[]error{reread.ErrUsed}, middleware.KeyFailed, "body_used"},
+		{[]error{reread.ErrMaybeUsed}, middleware.Executed, "body_maybe_used"},
 		{[]error{run.ErrOutsideTx}, middleware.Executed, "outside_transaction"},
 		{[]error{errors.New("declared")}, middleware.Unknown, "run_unknown"},
 		{[]error{errors.New("abandoned")}, middleware.OutcomeUnknown, "earlier_run_unknown"},
@@ -70,35 +69,17 @@ func TestErrorTypes(t *testing.T) {
 	}
 }
 
-// A body that was read before, or that may have been, has a word of its own, and a 5xx that was stored, and so becomes the
-// answer to each repetition.
-func TestErrorTypeOfARequest(t *testing.T) {
+// A 5xx has a word if it was stored, and so becomes the answer to each repetition.
+func TestErrorTypeOfAStored5xx(t *testing.T) {
 	t.Parallel()
-	locker := lock.New(redistest.Mini(t).Client(t), "test")
-	t.Cleanup(func() { _ = locker.Close(context.Background()) })
-	for i, test := range []struct {
-		length int64 // of the body, as the request says
-		status int
-		option middleware.Option
-		want   string
-	}{
-		{4, http.StatusOK, middleware.WithRequired(), "body_used"},
-		{-1, http.StatusOK, middleware.WithRequired(), "body_maybe_used"},
-		{0, http.StatusServiceUnavailable, middleware.WithAtMostOnce(), "stored_5xx"},
-		{0, http.StatusServiceUnavailable, middleware.WithRequired(), ""},
-		{0, http.StatusConflict, middleware.WithAtMostOnce(), ""},
+	for want, e := range map[string]middleware.Event{
+		"stored_5xx": {Outcome: middleware.Executed, Status: 500, Size: 1},
+		"":           {Outcome: middleware.Executed, Status: 499, Size: 1},
 	} {
-		got := "none"
-		observe := middleware.WithObserver(func(_ context.Context, e middleware.Event) { got = words.ErrorType(&e) })
-		key := func(*http.Request) (string, error) { return fmt.Sprint(i), nil }
-		once := middleware.Idempotency(locker, key, observe, test.option)
-		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(""))
-		r.ContentLength = test.length
-		once(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(test.status)
-		})).ServeHTTP(httptest.NewRecorder(), r)
-		if got != test.want {
-			t.Errorf("%+v: %q", test, got)
+		freed, replayed := e, e
+		freed.Size, replayed.Outcome = 0, middleware.Replayed
+		if got := words.ErrorType(&e) + words.ErrorType(&freed) + words.ErrorType(&replayed); got != want {
+			t.Errorf("%+v: %q, want %q", e, got, want)
 		}
 	}
 }
