@@ -185,7 +185,7 @@ func TestLeaseRunsOutAfterAPanic(t *testing.T) {
 	t.Parallel()
 	client, hook := redistest.Mini(t).Client(t), &commands{}
 	client.AddHook(hook)
-	locker := lock.New(client, "test", lock.WithOpTimeout(30*time.Second), lock.WithTTL(time.Second))
+	locker := lock.New(client, "test", lock.WithOpTimeout(30*time.Second), lock.WithTTL(10*time.Second))
 	g := run.New("run", locker, run.Policy{Retention: time.Hour, MaxWaiters: 10, MaxDuration: time.Hour})
 	p := &panicsOnce{product: product{keeps: true, sent: true}}
 	r := runOf(t, g, request(1))
