@@ -156,24 +156,25 @@ func TestSend(t *testing.T) {
 		"a script that fails":       {eval, []string{"-OOM no\r\n"}, byDigest, "error OOM no"},
 		"durable, without replicas": {durable, nil, byDigest, `"OK"`},
 
-		"a text":                  {get, []string{"$1\r\nv\r\n"}, "get k", `"v"`},
-		"a text of a status":      {get, []string{"+v\r\n"}, "get k", `"v"`},
-		"an empty text":           {get, []string{"$0\r\n\r\n"}, "get k", `""`},
-		"nothing":                 {get, []string{"$-1\r\n"}, "get k", "absent"},
-		"nothing, RESP3":          {get, []string{"_\r\n"}, "get k", "absent"},
-		"a number":                {get, []string{":7\r\n"}, "get k", `"7"`},
-		"zero":                    {get, []string{":0\r\n"}, "get k", `"0"`},
-		"a fence":                 {get, []string{"*2\r\n$-1\r\n$1\r\n9\r\n"}, "get k", `absent true, "", fence "9", left 0`},
-		"a fence, RESP3":          {get, []string{"*2\r\n_\r\n$1\r\n9\r\n"}, "get k", `absent true, "", fence "9", left 0`},
-		"a claim":                 {get, []string{"*2\r\n$1\r\nc\r\n:5\r\n"}, "get k", `absent false, "c", fence "", left 5`},
-		"a claim without an end":  {get, []string{"*2\r\n$1\r\nc\r\n:-1\r\n"}, "get k", `absent false, "c", fence "", left -1`},
-		"another pair":            {get, []string{"*2\r\n:1\r\n:5\r\n"}, "get k", unexpected + ": a pair of int64 and int64"},
-		"a pair without an end":   {get, []string{"*2\r\n$1\r\nc\r\n$-1\r\n"}, "get k", unexpected + ": a pair of string and <nil>"},
-		"an error in a pair":      {get, []string{"*2\r\n-ERR no\r\n:5\r\n"}, "get k", unexpected + ": a pair of proto.RedisError and int64"},
-		"another list":            {get, []string{"*1\r\n:5\r\n"}, "get k", unexpected + ": a []interface {}"},
-		"another kind, RESP3":     {get, []string{"#t\r\n"}, "get k", unexpected + ": a bool"},
-		"an error":                {get, []string{"-ERR syntax error\r\n"}, "get k", "error ERR syntax error"},
-		"an error in a script, 6": {get, []string{"-ERR Error running script (call to f_1): @x:1: -OOM b\r\n"}, "get k", "error OOM b"},
+		"a text":                                {get, []string{"$1\r\nv\r\n"}, "get k", `"v"`},
+		"a text of a status":                    {get, []string{"+v\r\n"}, "get k", `"v"`},
+		"an empty text":                         {get, []string{"$0\r\n\r\n"}, "get k", `""`},
+		"nothing":                               {get, []string{"$-1\r\n"}, "get k", "absent"},
+		"nothing, RESP3":                        {get, []string{"_\r\n"}, "get k", "absent"},
+		"a number":                              {get, []string{":7\r\n"}, "get k", `"7"`},
+		"zero":                                  {get, []string{":0\r\n"}, "get k", `"0"`},
+		"a fence":                               {get, []string{"*2\r\n$-1\r\n$1\r\n9\r\n"}, "get k", `absent true, "", fence "9", left 0`},
+		"a fence, RESP3":                        {get, []string{"*2\r\n_\r\n$1\r\n9\r\n"}, "get k", `absent true, "", fence "9", left 0`},
+		"a claim":                               {get, []string{"*2\r\n$1\r\nc\r\n:5\r\n"}, "get k", `absent false, "c", fence "", left 5`},
+		"a claim without an end":                {get, []string{"*2\r\n$1\r\nc\r\n:-1\r\n"}, "get k", `absent false, "c", fence "", left -1`},
+		"another pair":                          {get, []string{"*2\r\n:1\r\n:5\r\n"}, "get k", unexpected + ": a pair of int64 and int64"},
+		"a pair without an end":                 {get, []string{"*2\r\n$1\r\nc\r\n$-1\r\n"}, "get k", unexpected + ": a pair of string and <nil>"},
+		"an error in a pair":                    {get, []string{"*2\r\n-ERR no\r\n:5\r\n"}, "get k", unexpected + ": a pair of proto.RedisError and int64"},
+		"another list":                          {get, []string{"*1\r\n:5\r\n"}, "get k", unexpected + ": a []interface {}"},
+		"another kind, RESP3":                   {get, []string{"#t\r\n"}, "get k", unexpected + ": a bool"},
+		"an error":                              {get, []string{"-ERR syntax error\r\n"}, "get k", "error ERR syntax error"},
+		"a redirection, which go-redis follows": {get, []string{"-MOVED 1 c:1\r\n"}, "get k", "error MOVED 1 c:1"},
+		"an error in a script, 6":               {get, []string{"-ERR Error running script (call to f_1): @x:1: -OOM b\r\n"}, "get k", "error OOM b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -391,6 +392,9 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s: sent %s", redirection, sent)
 		}
 	}
+	if stats := p.Stats(); stats.Commands != 6 || stats.Batches != 6 {
+		t.Errorf("%+v, want 6 durable commands", stats)
+	}
 	if err := group.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -481,6 +485,9 @@ func TestUnsure(t *testing.T) {
 				got := "nil"
 				if r.Err != nil {
 					got = r.Err.Error()
+				}
+				if isGivenUp := p.Stats().GivenUp == 1; isGivenUp != (r.Err != nil) {
+					t.Errorf("counted as given up: %t", isGivenUp)
 				}
 				if got = fmt.Sprintf("unsure %t: %s", r.Unsure, got); got != test.want {
 					t.Errorf("%s, want %s", got, test.want)
