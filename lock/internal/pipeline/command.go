@@ -32,10 +32,10 @@ type command struct {
 	alone   bool         // it is sent in a batch of its own
 	addr    string       // the node to send it to, from a redirection; empty for the node of its key
 
-	// set by the worker; the caller reads reply and err after that
-	completed chan struct{} // closed when the command is complete
-	reply     Reply
-	err       error
+	// set by the worker; the caller reads them after completed has arrived
+	events chan<- event // gets completed when the command is complete
+	reply  Reply
+	err    error
 
 	// guarded by queue.mu
 	stage    stage // only moves forward

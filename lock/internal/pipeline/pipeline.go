@@ -42,6 +42,7 @@ type Pipeline struct {
 	givenUp atomic.Uint64
 
 	contexts sharedContexts
+	wakers   wakerPool
 	router   router
 }
 

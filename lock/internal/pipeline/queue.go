@@ -25,6 +25,7 @@ type queue struct {
 	mu       sync.Mutex
 	waiting  []*command  // guarded by mu, as all below; while mu is free, commands wait only if the queue is full
 	inFlight []*batch    // without stalled ones, whose places are free: see removeStalled
+	spare    []*batch    // empty, to be reused
 	prober   *time.Timer // calls probe; nil if that is not scheduled
 	pacer    pacer
 
@@ -80,6 +81,7 @@ func (q *queue) complete(b *batch) (next *batch) {
 	}
 	q.unanswered -= len(b.commands)
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(other *batch) bool { return other == b })
+	q.recycle(b)
 	if !q.full() {
 		next = q.nextBatch(largestBatch)
 	}
@@ -96,7 +98,7 @@ func (q *queue) deliver(c *command) {
 		r := Result{Reply: &c.reply, Err: c.err, Unsure: c.err != nil && rediserr.MayHaveArrived(c.err)}
 		q.pipeline.group.Go(func() { late.HandleLate(r) })
 	}
-	close(c.completed)
+	c.events <- completed // never blocks: there is room even if the caller has canceled c
 }
 
 // removeStalled frees the places of stalled batches. These began much earlier than start, when a batch began that is
@@ -160,7 +162,7 @@ func (q *queue) nextBatch(limit int) *batch {
 	if len(q.waiting) == 0 {
 		return nil
 	}
-	b := &batch{start: now}
+	b := q.newBatch(now)
 	q.fill(b, min(limit, q.pacer.batchSize(len(q.waiting))))
 	q.begin(b)
 	return b

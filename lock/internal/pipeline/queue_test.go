@@ -131,7 +131,8 @@ func TestSubmitReturnsAtOnce(t *testing.T) {
 		over, returned := make(chan struct{}), make(chan struct{})
 		n.takes = func([]string) time.Duration { <-over; return 0 }
 		c := &command{call: &Call{Pipeline: p, Context: t.Context(), Start: time.Now()}, args: []any{"get", "k"}}
-		c.completed = make(chan struct{})
+		events := make(chan event, 1)
+		c.events = events
 		go func() {
 			p.router.queue(c).submit(c)
 			close(returned)
@@ -143,7 +144,7 @@ func TestSubmitReturnsAtOnce(t *testing.T) {
 			t.Fatal("submit waits for the reply")
 		}
 		close(over)
-		<-c.completed
+		<-events
 	})
 }
 

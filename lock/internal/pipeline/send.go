@@ -4,8 +4,6 @@ package pipeline
 // mutex.
 
 import (
-	"time"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/lock/internal/rediserr"
@@ -73,26 +71,35 @@ func (c *Call) send(cmd *command) (*Reply, error) {
 }
 
 // roundTrip submits a command to the queue of its node, and waits for its result. When the operation times out, or the
-// caller's context is done, roundTrip cancels the command, and returns its result if it is already complete.
+// caller's context is done, roundTrip cancels the command.
 func (c *Call) roundTrip(cmd *command) error {
 	if c.timedOut || c.Context.Err() != nil { // the previous try may have received its error reply just as time ran out
 		return &canceledError{cause: c.cause()}
 	}
 	q := c.Pipeline.router.queue(cmd)
-	if c.timer == nil {
-		c.timer = time.NewTimer(time.Until(c.deadline()))
-	}
-	cmd.completed = make(chan struct{})
+	c.arm()
+	cmd.events, c.waker.expecting = c.waker.events, true
 	q.submit(cmd)
 	select {
-	case <-cmd.completed:
-		return cmd.err
-	case <-c.timer.C:
+	case e := <-c.waker.events:
+		if e == completed {
+			c.waker.expecting = false
+			return cmd.err
+		}
 		c.timedOut = true
 	case <-c.Context.Done():
 	}
-	if stage := q.cancel(cmd); stage != stageComplete {
-		return &canceledError{cause: c.cause(), sent: stage == stageSent}
+	return c.cancel(q, cmd)
+}
+
+// cancel cancels a command in q. If the command is already complete, cancel returns the command's error.
+func (c *Call) cancel(q *queue, cmd *command) error {
+	stage := q.cancel(cmd)
+	if stage == stageComplete {
+		for <-c.waker.events != completed { // the timer may have fired as well
+		}
+		c.waker.expecting = false
+		return cmd.err
 	}
-	return cmd.err
+	return &canceledError{cause: c.cause(), sent: stage == stageSent}
 }
