@@ -74,21 +74,22 @@ func claimInVain(t *testing.T, locker *lock.Locker, hold time.Duration, keys ...
 	all.Wait()
 }
 
-// stall makes claims of a proxy's client arrive late, until resume is called.
-type stall func(t *testing.T, s *redistest.Server, p *redistest.Proxy) (resume func())
+// stall makes claims of a proxy's client arrive late, for at least that long: until resume has returned.
+type stall func(t *testing.T, s *redistest.Server, p *redistest.Proxy, lasts time.Duration) (resume func())
 
 var stalls = map[string]stall{
-	"stopped process": func(t *testing.T, s *redistest.Server, _ *redistest.Proxy) func() {
+	"stopped process": func(t *testing.T, s *redistest.Server, _ *redistest.Proxy, lasts time.Duration) func() {
 		s.Pause(t)
-		return func() { s.Resume(t) }
+		return after(lasts, func() { s.Resume(t) })
 	},
-	"busy script": func(t *testing.T, s *redistest.Server, _ *redistest.Proxy) func() {
+	"busy script": func(t *testing.T, s *redistest.Server, _ *redistest.Proxy, lasts time.Duration) func() {
 		ended, busy := make(chan error, 1), s.Client(t, patient)
 		if err := busy.ConfigSet(t.Context(), "lua-time-limit", "0").Err(); err != nil { // it refuses no command
 			t.Fatal(err)
 		}
 		go func() {
-			ended <- busy.Eval(context.Background(), "for i = 1, 3e8 do end return 1", nil).Err() // a second or more
+			const noticed = 0.5 // it has run for less when the Ping below fails
+			ended <- busy.Eval(context.Background(), busyScript, nil, lasts.Seconds()+noticed).Err()
 		}()
 		asks := s.Client(t, redistest.OneTry, func(o *redis.Options) { o.ReadTimeout = 50 * time.Millisecond })
 		eventually(t, "the script runs", func() bool { return asks.Ping(t.Context()).Err() != nil })
@@ -98,26 +99,63 @@ var stalls = map[string]stall{
 			}
 		}
 	},
-	"slow network": func(_ *testing.T, _ *redistest.Server, p *redistest.Proxy) func() {
-		return p.HoldRequest(redistest.Named("SET")).Lift
+	"slow network": func(_ *testing.T, _ *redistest.Server, p *redistest.Proxy, lasts time.Duration) func() {
+		return after(lasts, p.HoldRequest(redistest.Named("SET")).Lift)
 	},
 }
 
+// busyScript runs for so many seconds of processor time: in a script the server's clock may stand still.
+const busyScript = `
+local function seconds() return tonumber(string.match(redis.call('INFO', 'cpu'), 'used_cpu_user:([%d.]+)')) end
+local start = seconds()
+while seconds() - start < tonumber(ARGV[1]) do
+	for i = 1, 1e5 do end
+end
+return 1`
+
+// after returns a function that calls resume, but not before d from now.
+func after(d time.Duration, resume func()) func() {
+	end := time.Now().Add(d)
+	return func() {
+		time.Sleep(time.Until(end))
+		resume()
+	}
+}
+
+// Redis stands still for longer than a call waits, claims of each kind get no reply, and Redis then executes them: they are
+// released long before the end of their leases.
+//
 // fault: Redis stands still (stopped, a slow script, a fork) for longer than a call waits, and executes the claim afterwards
 // fault: claim arrives after the caller gave up
 func TestClaimsInAServerThatStandsStill(t *testing.T) {
 	t.Parallel()
-	for kind, stall := range stalls {
-		for claims, of := range holds {
-			for name, opt := range clientsThat {
-				t.Run(kind+", "+claims+", client that "+name, func(t *testing.T) {
-					t.Parallel()
-					server := redistest.Start(t)
-					p := redistest.NewProxy(t, server.Addr())
-					client := func() *redis.Client { return p.Client(t, opt) }
-					testStall(t, server, client, of.hold, of.opts, 1, time.Second, func() func() { return stall(t, server, p) })
-				})
-			}
+	for _, test := range []struct {
+		lasts    time.Duration
+		kinds    []string
+		onlyLong bool
+	}{
+		{lasts: 6 * time.Second, kinds: []string{"stopped process", "busy script", "slow network"}, onlyLong: true},
+		{lasts: 3 * time.Second, kinds: []string{"slow network"}, onlyLong: true}, // two releases overtake the claim
+		{lasts: 3 * time.Second, kinds: []string{"stopped process", "busy script"}},
+		{lasts: 2 * time.Second, kinds: []string{"stopped process", "busy script", "slow network"}, onlyLong: true},
+		{lasts: 1500 * time.Millisecond, kinds: []string{"stopped process", "busy script", "slow network"}},
+	} {
+		for _, kind := range test.kinds {
+			t.Run(fmt.Sprint(kind, ", ", test.lasts), func(t *testing.T) {
+				t.Parallel()
+				if test.onlyLong {
+					redistest.Long(t)
+				}
+				server := redistest.Start(t)
+				p := redistest.NewProxy(t, server.Addr())
+				var lockers []impatient
+				for _, of := range holds {
+					for _, opt := range clientsThat {
+						lockers = append(lockers, impatient{p.Client(t, opt), of.hold, of.opts})
+					}
+				}
+				testStall(t, server, lockers, time.Second, func() func() { return stalls[kind](t, server, p, test.lasts) })
+			})
 		}
 	}
 }
@@ -126,32 +164,39 @@ func TestClaimsInAServerThatStandsStill(t *testing.T) {
 func TestManyClaimsInAServerThatStandsStill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	client := func() *redis.Client { return server.Client(t) }
-	testStall(t, server, client, hold, nil, 100, 5*time.Second, func() func() { return stalls["stopped process"](t, server, nil) })
+	lockers := make([]impatient, 100)
+	for i := range lockers {
+		lockers[i] = impatient{server.Client(t), hold, nil}
+	}
+	testStall(t, server, lockers, 5*time.Second, func() func() { return stalls["stopped process"](t, server, nil, 0) })
+}
+
+// impatient is a Locker to be, and the hold of its claims.
+type impatient struct {
+	client *redis.Client
+	hold   time.Duration
+	opts   []lock.Option
 }
 
 // testStall sends claims of several Lockers, three of each, into a server that stands still. They are executed in the end,
 // unless a busy machine has sent some too late, and released.
-func testStall(t *testing.T, server *redistest.Server, client func() *redis.Client,
-	hold time.Duration, opts []lock.Option, n int, limit time.Duration, stall func() (resume func()),
-) {
+func testStall(t *testing.T, server *redistest.Server, impatients []impatient, limit time.Duration, stall func() (resume func())) {
 	const each = 3 // a Locker sends so many alone
 	load(t, newLocker(t, server.Client(t)))
-	lockers := make([]*lock.Locker, n)
-	for i := range lockers {
-		client := client()
-		lockers[i] = impatientLocker(t, client, limit, opts...)
-		connect(t, client, each)
+	lockers := make([]*lock.Locker, len(impatients))
+	for i, of := range impatients {
+		lockers[i] = impatientLocker(t, of.client, limit, of.opts...)
+		connect(t, of.client, each)
 	}
 	_, sets := executed(t, server)
 	resume := stall()
 	var all sync.WaitGroup
 	for i, locker := range lockers {
-		all.Go(func() { claimInVain(t, locker, hold, names(fmt.Sprint(i, " "), each)...) })
+		all.Go(func() { claimInVain(t, locker, impatients[i].hold, names(fmt.Sprint(i, " "), each)...) })
 	}
 	all.Wait()
 	resume()
-	eventually(t, "the claims are executed", func() bool { _, now := executed(t, server); return now >= sets+n*each*2/3 })
+	eventually(t, "the claims are executed", func() bool { _, now := executed(t, server); return now >= sets+len(lockers)*each*2/3 })
 	eventually(t, "the keys are free", func() bool { return len(server.Keys(t)) == 0 })
 }
 
