@@ -46,7 +46,11 @@ func onceguard(t *testing.T, env Environment, line string, more ...string) resul
 	if env.Getenv == nil {
 		env.Getenv = func(string) string { return "" }
 	}
-	code := Run(t.Context(), append(strings.Fields(line), more...), env)
+	args := append(strings.Fields(line), more...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], spaceInName, " ")
+	}
+	code := Run(t.Context(), args, env)
 	return result{t, code, stdout.String(), stderr.String()}
 }
 
@@ -175,11 +179,15 @@ func (s *shop) change(line, storageKey string, more ...string) result {
 	return s.run(line, append([]string{"-reason", "ticket 7", "-token", s.token(storageKey), storageKey}, more...)...)
 }
 
+// spaceInName is a space in the name of a file, where a line of words has that name.
+const spaceInName = "\x00"
+
+// writeFile returns the name of a new file for the line of a run.
 func writeFile(t *testing.T, text string) (name string) {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return name
+	return strings.ReplaceAll(name, " ", spaceInName)
 }
