@@ -34,9 +34,13 @@ type outage struct {
 	asking, most         int // Ends at the same time, now and at most since the last time
 }
 
-// calls sets whether End fails, and returns the calls of End since the last time.
+// calls sets whether End fails, and returns the calls of End since the last time. It waits for those that are on their way,
+// so that none belongs to both times.
 func (o *outage) calls(endFails bool) []endCall {
-	o.mu.Lock()
+	for o.mu.Lock(); o.asking > 0; o.mu.Lock() {
+		o.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
 	defer o.mu.Unlock()
 	ends := o.ends
 	o.endFails, o.ends, o.most = endFails, nil, 0
