@@ -43,14 +43,7 @@ func TestHistoryIsLinearizable(t *testing.T) {
 			result, of := histJudge(func() []porcupine.Operation {
 				h := newHistory(t)
 				h.patient = name == "a slow caller"
-				h.play(func(p *redistest.Proxy, rng *rand.Rand) histLock {
-					var clientOpts []func(*redis.Options)
-					if rng.IntN(2) == 0 {
-						clientOpts = append(clientOpts, redistest.OneTry)
-					}
-					return histLocker{newLocker(t, p.Client(t, clientOpts...),
-						append([]lock.Option{lock.WithTTL(histTTL), lock.WithOpTimeout(histOpTimeout)}, opts...)...)}
-				})
+				h.play(append([]lock.Option{lock.WithTTL(histTTL), lock.WithOpTimeout(histOpTimeout)}, opts...))
 				h.leaveNothing()
 				return h.ops
 			})
@@ -58,71 +51,6 @@ func TestHistoryIsLinearizable(t *testing.T) {
 				t.Errorf("%s:\n%s", result, histText(of))
 			}
 		})
-	}
-}
-
-// The rungs of the ladder below this lock fail as they are known to, and one that lacks nothing of them does not.
-func TestHistoryOfABrokenLock(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		lock      brokenLock
-		histories int
-		want      porcupine.CheckResult
-	}{
-		"nothing left out":      {brokenLock{}, 1, porcupine.Ok},
-		"looks, and then sets":  {brokenLock{lookThenSet: true}, 50, porcupine.Illegal},
-		"deletes what is there": {brokenLock{deleteAnyway: true}, 50, porcupine.Illegal},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			result, of := porcupine.Ok, []porcupine.Operation(nil)
-			for n := 0; n < test.histories && result == porcupine.Ok; n++ {
-				result, of = histJudge(func() []porcupine.Operation {
-					h := newHistory(t)
-					h.harmless = true // which keeps the search short
-					h.play(func(p *redistest.Proxy, _ *rand.Rand) histLock {
-						test.lock.client = p.Client(t, redistest.OneTry) // a second try would meet the first one's work
-						return test.lock
-					})
-					return h.ops
-				})
-			}
-			if result != test.want {
-				t.Errorf("%s, want %s:\n%s", result, test.want, histText(of))
-			}
-		})
-	}
-}
-
-// histLock is what is put to the test.
-type histLock interface {
-	claim(ctx context.Context, key, note string) (state lock.State, met string, lease histLease, err error)
-	close(t *testing.T)
-}
-
-type histLease interface {
-	Settle(ctx context.Context, value []byte, ttl time.Duration) error
-	Release(ctx context.Context) error
-	Abandon()
-	Context() context.Context
-	Until() time.Time
-	Fence() int64
-}
-
-type histLocker struct{ *lock.Locker }
-
-func (l histLocker) claim(ctx context.Context, key, note string) (lock.State, string, histLease, error) {
-	c, err := l.Claim(ctx, key, []byte(note), 0)
-	return c.State, string(c.Note) + string(c.Value), c.Lease, err
-}
-
-// close closes the Locker. The last try of a pending Settle may fail as the others did: to the history it is a Settle that
-// got no reply.
-func (l histLocker) close(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := l.Close(ctx); err != nil && !errors.Is(err, lock.ErrGivenUp) {
-		t.Errorf("Close: %v", err)
 	}
 }
 
@@ -134,8 +62,7 @@ type history struct {
 	start  time.Time
 	steps  int // of each client
 
-	harmless bool // replies are late, and no more is done to the clients
-	patient  bool // they wait for an answer for longer than a lease lasts
+	patient bool // its clients wait for an answer for longer than a lease lasts
 
 	mu     sync.Mutex
 	claims int
@@ -177,13 +104,17 @@ func (h *history) add(op porcupine.Operation) {
 }
 
 // play lets the clients work, and returns when whatever they have begun is over.
-func (h *history) play(open func(*redistest.Proxy, *rand.Rand) histLock) {
+func (h *history) play(opts []lock.Option) {
 	h.t.Helper()
 	var all sync.WaitGroup
 	for id := range histClients {
 		c := &histClient{history: h, id: id, proxy: redistest.NewProxy(h.t, h.server.Addr())}
 		c.rng = rand.New(rand.NewPCG(h.rng.Uint64(), 0))
-		c.lock = open(c.proxy, c.rng)
+		var clientOpts []func(*redis.Options)
+		if c.rng.IntN(2) == 0 {
+			clientOpts = append(clientOpts, redistest.OneTry)
+		}
+		c.locker = newLocker(h.t, c.proxy.Client(h.t, clientOpts...), opts...)
 		all.Go(c.work)
 	}
 	all.Wait()
@@ -197,7 +128,7 @@ func (h *history) leaveNothing() {
 			h.t.Errorf("one lease after the end %s still holds %q", key, value)
 		}
 	}
-	reader := &histClient{history: h, id: histClients, lock: histLocker{newLocker(h.t, h.server.Client(h.t))}}
+	reader := &histClient{history: h, id: histClients, locker: newLocker(h.t, h.server.Client(h.t))}
 	keys := map[string]bool{}
 	for _, op := range h.ops {
 		keys[op.Input.(histCall).key] = true
@@ -211,17 +142,17 @@ func (h *history) leaveNothing() {
 
 type histClient struct {
 	*history
-	id    int
-	proxy *redistest.Proxy
-	lock  histLock
-	rng   *rand.Rand
-	key   int // that it works on: the next one once this is settled
-	late  sync.WaitGroup
+	id     int
+	proxy  *redistest.Proxy
+	locker *lock.Locker
+	rng    *rand.Rand
+	key    int // that it works on: the next one once this is settled
+	late   sync.WaitGroup
 }
 
 // histGrant is a claim that was granted.
 type histGrant struct {
-	histLease
+	*lock.Lease
 	key    string
 	number int
 }
@@ -240,7 +171,7 @@ func (c *histClient) work() {
 		}
 	}
 	c.late.Wait()
-	c.lock.close(c.t)
+	c.close()
 	for _, g := range grants {
 		<-g.Context().Done()
 		until := int64(g.Until().Sub(c.start))
@@ -248,20 +179,30 @@ func (c *histClient) work() {
 	}
 }
 
+// close closes the Locker. The last try of a pending Settle may fail as the others did: to the history it is a Settle that
+// got no reply.
+func (c *histClient) close() {
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	if err := c.locker.Close(ctx); err != nil && !errors.Is(err, lock.ErrGivenUp) {
+		c.t.Errorf("Close: %v", err)
+	}
+}
+
 func (c *histClient) claim(key string) *histGrant {
 	number := c.newClaim()
 	from := c.now()
-	state, met, lease, err := c.lock.claim(context.Background(), key, strconv.Itoa(number))
+	met, err := c.locker.Claim(context.Background(), key, []byte(strconv.Itoa(number)), 0)
 	to := c.now()
 	answer := histAnswer{what: histUnknown}
 	switch {
 	case err != nil:
 		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, answer))
-	case state == lock.Granted:
-		answer.what, answer.fence = histOK, lease.Fence()
-	case state == lock.Held:
+	case met.State == lock.Granted:
+		answer.what, answer.fence = histOK, met.Lease.Fence()
+	case met.State == lock.Held:
 		answer.what = histHeld
-	case state == lock.Settled:
+	case met.State == lock.Settled:
 		answer.what = histSettled
 		c.key++
 	}
@@ -272,12 +213,12 @@ func (c *histClient) claim(key string) *histGrant {
 		c.add(histOp(c.id, from, to, histCall{histExpire, key, number}, histAnswer{what: histUnknown}))
 		number = c.newClaim()
 	}
-	answer.claim, _ = strconv.Atoi(met)
+	answer.claim, _ = strconv.Atoi(string(met.Note) + string(met.Value))
 	c.add(histOp(c.id, from, to, histCall{histClaim, key, number}, answer))
 	if answer.what != histOK {
 		return nil
 	}
-	return &histGrant{lease, key, number}
+	return &histGrant{met.Lease, key, number}
 }
 
 // use has a lease for a while, sometimes for longer than it lasts by itself, and ends it in some way.
@@ -320,12 +261,6 @@ func (c *histClient) harm() (lift func()) {
 		return func() {}
 	}
 	next := redistest.Nth(1, redistest.Any())
-	if c.harmless {
-		if c.rng.IntN(8) == 0 {
-			return c.later(c.proxy.HoldReply(next).Lift)
-		}
-		return func() {}
-	}
 	switch c.rng.IntN(12) {
 	case 0, 1:
 		return c.proxy.DropReply(next).Lift
@@ -362,94 +297,3 @@ func (c *histClient) draw(most time.Duration) time.Duration {
 }
 
 func (c *histClient) pause(most time.Duration) { time.Sleep(c.draw(most)) }
-
-// brokenLock does all that a lock must, but for what is left out.
-type brokenLock struct {
-	client       *redis.Client
-	lookThenSet  bool // two commands, where one must do
-	deleteAnyway bool // whosever claim it is
-}
-
-func (l brokenLock) claim(ctx context.Context, key, note string) (lock.State, string, histLease, error) {
-	for {
-		start := time.Now() // the claim's time may run from now on, however late the reply is
-		set, err := l.set(ctx, key, note)
-		if err != nil {
-			return 0, "", nil, err
-		}
-		if set {
-			return lock.Granted, "", l.lease(key, note, start), nil
-		}
-		if state, met, err := l.look(ctx, key); state != lock.Free {
-			return state, met, nil, err
-		}
-	}
-}
-
-func (l brokenLock) set(ctx context.Context, key, note string) (bool, error) {
-	if !l.lookThenSet {
-		return l.client.SetNX(ctx, key, note, histTTL).Result()
-	}
-	if state, _, err := l.look(ctx, key); state != lock.Free {
-		return false, err
-	}
-	time.Sleep(2 * time.Millisecond)
-	return true, l.client.Set(ctx, key, note, histTTL).Err()
-}
-
-func (l brokenLock) look(ctx context.Context, key string) (lock.State, string, error) {
-	met, err := l.client.Get(ctx, key).Result()
-	value, settled := strings.CutPrefix(met, "value ")
-	switch {
-	case errors.Is(err, redis.Nil):
-		return lock.Free, "", nil
-	case settled:
-		return lock.Settled, value, err
-	}
-	return lock.Held, met, err
-}
-
-func (l brokenLock) lease(key, note string, start time.Time) *brokenLease {
-	lease := &brokenLease{lock: l, key: key, note: note, until: start.Add(histTTL)}
-	lease.ctx, lease.cancel = context.WithDeadline(context.Background(), lease.until)
-	return lease
-}
-
-func (brokenLock) close(*testing.T) {}
-
-type brokenLease struct {
-	lock      brokenLock
-	key, note string
-	until     time.Time
-	ctx       context.Context
-	cancel    context.CancelFunc
-}
-
-func (l *brokenLease) Settle(ctx context.Context, value []byte, ttl time.Duration) error {
-	return l.end(ctx, "redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])", "value "+string(value), ttl.Milliseconds())
-}
-
-func (l *brokenLease) Release(ctx context.Context) error {
-	if l.lock.deleteAnyway {
-		l.cancel()
-		return l.lock.client.Del(ctx, l.key).Err()
-	}
-	return l.end(ctx, "redis.call('DEL', KEYS[1])")
-}
-
-func (l *brokenLease) end(ctx context.Context, do string, args ...any) error {
-	l.cancel()
-	lost, err := l.lock.client.Eval(ctx, `
-		local held = redis.call('GET', KEYS[1])
-		if held and held ~= ARGV[1] then return 1 end
-		`+do+` return 0`, []string{l.key}, append([]any{l.note}, args...)...).Bool()
-	if lost {
-		return lock.ErrLost
-	}
-	return err
-}
-
-func (l *brokenLease) Abandon()                 {}
-func (l *brokenLease) Context() context.Context { return l.ctx }
-func (l *brokenLease) Until() time.Time         { return l.until }
-func (l *brokenLease) Fence() int64             { return 0 }
