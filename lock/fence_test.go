@@ -1,11 +1,9 @@
 package lock_test
 
 import (
-	"context"
 	"errors"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,70 +16,38 @@ func fenceKey(storageKey string) string {
 	return storageKey[:strings.Index(storageKey, "}")+1] + "fence"
 }
 
+// The first number is the time. It grows from lease to lease of any Locker and key with the tag, by one if the counter is
+// ahead of the clock. A counter that was lost does not begin again at 1.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		ctx := t.Context()
-		locker := newLocker(t, b.Client(t), lock.WithFencing())
-		other := newLocker(t, b.Client(t), lock.WithFencing())
-
-		start := time.Now()
-		lease := acquire(t, locker, "k")
-		last := lease.Fence()
-		if got := time.UnixMicro(last); got.Before(start.Add(-time.Minute)) || got.After(time.Now().Add(time.Minute)) {
-			t.Errorf("the first number is %d, want the time in microseconds", last)
-		}
+		locker, other := newLocker(t, b.Client(t), lock.WithFencing()), newLocker(t, b.Client(t), lock.WithFencing())
+		first, second := sameTag(locker)
+		counter := fenceKey(locker.StorageKey(first))
+		last := time.Now().Add(-time.Minute).UnixMicro()
 		for i := range 20 {
-			if err := lease.Release(ctx); err != nil {
-				t.Fatal(err)
-			}
-			next := []*lock.Locker{locker, other}[i%2]
-			if i%3 == 0 {
-				claim, err := next.Claim(ctx, "k", []byte("note"), 0)
-				if err != nil || claim.State != lock.Granted {
-					t.Fatal(claim.State, err)
-				}
-				lease = claim.Lease
-			} else {
-				lease = acquire(t, next, "k")
-			}
-			if got := lease.Fence(); got <= last {
+			lease := acquire(t, []*lock.Locker{locker, other}[i%2], []string{first, second}[i/2%2])
+			if got := lease.Fence(); got <= last || got > time.Now().Add(time.Minute).UnixMicro() {
 				t.Errorf("after %d came %d", last, got)
 			}
 			last = lease.Fence()
+			release(t, lease)
 		}
-		if claim, err := other.Claim(ctx, "k", nil, 0); err != nil || claim.State != lock.Held || string(claim.Note) != "" {
-			t.Errorf("held: %v %q, %v", claim.State, claim.Note, err)
+		if got, _ := b.Raw(t, counter); got != strconv.FormatInt(last, 10) || len(b.Keys(t)) != 1 {
+			t.Errorf("the counter is %q, want %d; keys %q", got, last, b.Keys(t))
 		}
-		if got, _ := b.Raw(t, fenceKey(locker.StorageKey("k"))); got != strconv.FormatInt(last, 10) {
-			t.Errorf("the counter is %q, want %d", got, last)
-		}
-		if keys := b.Keys(t); len(keys) != 2 {
-			t.Errorf("keys %q, want the claim and the counter", keys)
-		}
-	})
-}
-
-// A counter that is ahead of the server's clock goes on from there; one that was lost does not begin again at 1.
-func TestFenceAheadOfTheClock(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t), lock.WithFencing())
 		const ahead = 9_000_000_000_000_000 // of all clocks; the largest that Lua counts exactly is a little above
-		counter := fenceKey(locker.StorageKey("k"))
 		if err := b.Client(t).Set(t.Context(), counter, ahead, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		lease := acquire(t, locker, "k")
-		if got := lease.Fence(); got != ahead+1 {
+		if got := claimUnder(t, locker, first, 0).Fence(); got != ahead+1 {
 			t.Errorf("after %d came %d", int64(ahead), got)
 		}
 		if ttl := b.Client(t).TTL(t.Context(), counter).Val(); ttl >= 0 {
 			t.Errorf("the counter expires in %v", ttl)
 		}
 		b.FlushAll(t)
-		before := time.Now().Add(-time.Minute).UnixMicro()
-		if got := acquire(t, locker, "k").Fence(); got < before {
+		if got := acquire(t, locker, first).Fence(); got < last-time.Minute.Microseconds() || got >= ahead {
 			t.Errorf("after the counter was lost came %d", got)
 		}
 	})
@@ -90,47 +56,8 @@ func TestFenceAheadOfTheClock(t *testing.T) {
 func TestNoFenceWithoutTheOption(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		if got := acquire(t, newLocker(t, b.Client(t)), "k").Fence(); got != 0 {
-			t.Errorf("Fence() = %d, want 0", got)
-		}
-		if keys := b.Keys(t); len(keys) != 1 {
-			t.Errorf("keys %q, want the claim alone", keys)
-		}
-	})
-}
-
-// Keys that share a tag share a counter, in whatever order they are taken.
-func TestFenceIsSharedByTag(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		locker := newLocker(t, b.Client(t), lock.WithFencing())
-		a, c := sameTag(locker)
-		var mu sync.Mutex
-		seen := map[int64]bool{}
-		var running sync.WaitGroup
-		for _, key := range []string{a, c} {
-			running.Go(func() {
-				for range 50 {
-					lease, err := locker.Acquire(context.Background(), key)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					mu.Lock()
-					if seen[lease.Fence()] {
-						t.Errorf("%d came twice", lease.Fence())
-					}
-					seen[lease.Fence()] = true
-					mu.Unlock()
-					if err := lease.Release(context.Background()); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		running.Wait()
-		if keys := b.Keys(t); len(keys) != 1 {
-			t.Errorf("left: %q, want one counter", keys)
+		if got := acquire(t, newLocker(t, b.Client(t)), "k").Fence(); got != 0 || len(b.Keys(t)) != 1 {
+			t.Errorf("Fence() = %d, want 0; keys %q, want the claim alone", got, b.Keys(t))
 		}
 	})
 }
@@ -154,8 +81,7 @@ func sameTag(locker *lock.Locker) (a, b string) {
 func TestFenceCounterOfAnotherType(t *testing.T) {
 	t.Parallel()
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		client := b.Client(t)
-		locker := newLocker(t, client, lock.WithFencing())
+		client, locker := b.Client(t), newLocker(t, b.Client(t), lock.WithFencing())
 		counter := fenceKey(locker.StorageKey("k"))
 		if err := client.RPush(t.Context(), counter, "foreign").Err(); err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,13 +26,13 @@ type bubble struct {
 	direct  *redistest.Direct // whose client that is; takes its hooks
 	silent  atomic.Bool       // every command is swallowed
 	full    atomic.Bool       // every Settle is
-	deaf    atomic.Bool       // what the server says is
+	deaf    atomic.Bool       // replies to client are
 	stopped gate              // while it is shut, the server carries out nothing
+	slow    gate              // while it is shut, replies to client are on their way
 
-	mu    sync.Mutex
-	seen  map[string]int // commands, and what scripts call
-	sent  int            // commands of clients, but for those that set up a connection, or ask whether it lives
-	conns []*bubbleConn
+	mu   sync.Mutex
+	seen map[string]int // commands, and what scripts call
+	sent int            // commands of client, without subscriptions
 }
 
 func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
@@ -43,11 +42,10 @@ func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 	o := &redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			conn, err := b.server.Dial()
-			if err != nil {
-				return nil, err
+			if err == nil {
+				b.server.Server().SetPreHook(b.hook)
 			}
-			b.server.Server().SetPreHook(b.hook)
-			return b.connect(conn), nil
+			return conn, err
 		},
 	}
 	for _, opt := range opts {
@@ -55,6 +53,7 @@ func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 	}
 	t.Cleanup(b.server.Close)
 	b.direct = redistest.NewDirect(t, o)
+	b.direct.AddHook(hook(b.clientHook))
 	b.client = b.direct.Client
 	return b
 }
@@ -75,70 +74,24 @@ func (g *gate) pass() {
 	}
 }
 
-// bubbleConn swallows what the server says while the bubble is deaf, or the connection is mute.
-type bubbleConn struct {
-	net.Conn
-	b          *bubble
-	subscribes atomic.Bool
-	mute       atomic.Bool
-}
-
-func (b *bubble) connect(conn net.Conn) *bubbleConn {
+// clientHook counts commands, and keeps or swallows their replies.
+func (b *bubble) clientHook(ctx context.Context, cmds []redis.Cmder, next func(context.Context) error) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := &bubbleConn{Conn: conn, b: b}
-	b.conns = append(b.conns, c)
-	return c
-}
-
-func (c *bubbleConn) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || !c.b.deaf.Load() && !c.mute.Load() {
-			return n, err
+	b.sent += len(cmds)
+	b.mu.Unlock()
+	err := next(ctx)
+	b.slow.pass()
+	if b.deaf.Load() {
+		<-ctx.Done()
+		err = ctx.Err()
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
 		}
 	}
+	return err
 }
 
-func (c *bubbleConn) Write(p []byte) (int, error) {
-	for _, m := range commandName.FindAllSubmatch(p, -1) {
-		switch name := string(m[1]); name {
-		case "hello", "client", "ping":
-		default:
-			c.b.mu.Lock()
-			c.b.sent++
-			c.b.mu.Unlock()
-			c.subscribes.Store(c.subscribes.Load() || name == "subscribe")
-		}
-	}
-	return c.Conn.Write(p)
-}
-
-// commandName finds the names of commands in what a client sends; keys and values have no such lines.
-var commandName = regexp.MustCompile(`\*[0-9]+\r\n\$[0-9]+\r\n([a-z]+)\r\n`)
-
-// mute silences every connection that has subscribed to anything.
-func (b *bubble) mute() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.conns {
-		c.mute.Store(c.subscribes.Load())
-	}
-}
-
-// subscribers is how many connections have ever subscribed to anything.
-func (b *bubble) subscribers() (n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, c := range b.conns {
-		if c.subscribes.Load() {
-			n++
-		}
-	}
-	return n
-}
-
-// total is how many commands clients have sent.
+// total is how many commands the client has sent.
 func (b *bubble) total() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

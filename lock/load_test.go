@@ -1,12 +1,7 @@
 package lock_test
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"io"
-	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,12 +14,15 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// slowServer answers the commands of all clients one after the other, on the clock of a testing/synctest bubble. Every
-// key holds the same value.
+// slowServer is a client of a server that answers the commands of all callers one after the other, on the clock of a
+// testing/synctest bubble. Every key holds the same value.
 type slowServer struct {
+	redis.UniversalClient // nil: no other method is called
+
 	each  time.Duration // that a command takes
 	away  time.Duration // that an answer is under way
 	stall time.Duration // before anything is answered
+	heeds bool          // the client heeds contexts
 
 	requests chan slowRequest
 	answered atomic.Int64 // commands
@@ -32,24 +30,7 @@ type slowServer struct {
 
 type slowRequest struct {
 	commands int
-	answers  []byte
-	conn     *slowConn
-}
-
-// connect returns a client of it.
-func (s *slowServer) connect(t *testing.T, heedsContexts bool) *redistest.Direct {
-	s.requests = make(chan slowRequest)
-	over := make(chan struct{})
-	go s.serve(over)
-	t.Cleanup(func() { close(over) })
-	return redistest.NewDirect(t, &redis.Options{
-		WriteBufferSize:       128 << 10, // a batch is one write
-		ContextTimeoutEnabled: heedsContexts,
-		Dialer: func(context.Context, string, string) (net.Conn, error) {
-			conn := &slowConn{server: s, answers: make(chan []byte, 1), closed: make(chan struct{})}
-			return conn, nil
-		},
-	})
+	answered chan struct{} // closed with the answer
 }
 
 func (s *slowServer) serve(over <-chan struct{}) {
@@ -59,66 +40,64 @@ func (s *slowServer) serve(over <-chan struct{}) {
 		case r := <-s.requests:
 			time.Sleep(time.Duration(r.commands) * s.each)
 			s.answered.Add(int64(r.commands))
-			time.AfterFunc(s.away, func() { r.conn.answers <- r.answers })
+			time.AfterFunc(s.away, func() { close(r.answered) })
 		case <-over:
 			return
 		}
 	}
 }
 
-// slowConn is a connection to it.
-type slowConn struct {
-	net.Conn // nil
-	server   *slowServer
-	answers  chan []byte
-	unread   bytes.Buffer
-	deadline time.Time // of a read
-	close    sync.Once
-	closed   chan struct{}
+func (s *slowServer) Process(ctx context.Context, cmd redis.Cmder) error {
+	return s.exec(ctx, []redis.Cmder{cmd})
 }
 
-func (c *slowConn) Write(p []byte) (int, error) {
-	r := slowRequest{conn: c}
-	for _, m := range commandName.FindAllSubmatch(p, -1) {
-		if string(m[1]) == "set" {
+func (s *slowServer) Pipeline() redis.Pipeliner { return &slowPipeline{server: s} }
+
+// exec waits for an answer as go-redis does: for three seconds, or as long as the context if it heeds that.
+func (s *slowServer) exec(ctx context.Context, cmds []redis.Cmder) (err error) {
+	r := slowRequest{answered: make(chan struct{})}
+	for _, cmd := range cmds {
+		if cmd.Name() == "set" { // not a release
 			r.commands++
-			r.answers = fmt.Appendf(r.answers, "$%d\r\n%s\r\n", len(settledText), settledText)
-		} else { // a release
-			r.answers = append(r.answers, "$-1\r\n"...)
 		}
 	}
+	s.requests <- r
+	if !s.heeds {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
 	select {
-	case c.server.requests <- r:
-		return len(p), nil
-	case <-c.closed:
-		return 0, net.ErrClosed
+	case <-r.answered:
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
-}
-
-func (c *slowConn) Read(p []byte) (int, error) {
-	if c.unread.Len() == 0 {
-		limit := time.NewTimer(time.Until(c.deadline))
-		defer limit.Stop()
-		select {
-		case answers := <-c.answers:
-			c.unread.Write(answers)
-		case <-limit.C:
-			return 0, os.ErrDeadlineExceeded
-		case <-c.closed:
-			return 0, io.EOF
+	for _, cmd := range cmds {
+		switch {
+		case err != nil:
+			cmd.SetErr(err)
+		case cmd.Name() == "set":
+			cmd.(interface{ SetVal(any) }).SetVal(settledText)
+		default:
+			cmd.SetErr(redis.Nil)
 		}
 	}
-	return c.unread.Read(p)
+	return err
 }
 
-func (c *slowConn) SetReadDeadline(t time.Time) error { c.deadline = t; return nil }
-func (c *slowConn) SetDeadline(t time.Time) error     { return c.SetReadDeadline(t) }
-func (*slowConn) SetWriteDeadline(time.Time) error    { return nil }
-func (*slowConn) RemoteAddr() net.Addr                { return &net.TCPAddr{} }
+type slowPipeline struct {
+	redis.Pipeliner // nil
+	server          *slowServer
+	cmds            []redis.Cmder
+}
 
-func (c *slowConn) Close() error {
-	c.close.Do(func() { close(c.closed) })
+func (p *slowPipeline) Process(_ context.Context, cmd redis.Cmder) error {
+	p.cmds = append(p.cmds, cmd)
 	return nil
+}
+
+func (p *slowPipeline) Exec(ctx context.Context) ([]redis.Cmder, error) {
+	return p.cmds, p.server.exec(ctx, p.cmds)
 }
 
 // Under overload a server works for callers that still wait, no matter how many there are. Each caller calls again as
@@ -148,8 +127,11 @@ func TestLoad(t *testing.T) {
 					redistest.Long(t)
 				}
 				synctest.Test(t, func(t *testing.T) {
-					server := &slowServer{each: c.each, away: c.away, stall: c.stall}
-					locker := lock.New(server.connect(t, heeds).Client, "test", lock.WithOpTimeout(500*time.Millisecond))
+					server, over := &slowServer{each: c.each, away: c.away, stall: c.stall, heeds: heeds}, make(chan struct{})
+					defer close(over)
+					server.requests = make(chan slowRequest)
+					go server.serve(over)
+					locker := lock.New(server, "test", lock.WithOpTimeout(500*time.Millisecond))
 					var answers, failures int64
 					var callers sync.WaitGroup
 					begun := time.Now()

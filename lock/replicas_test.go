@@ -17,14 +17,6 @@ var acknowledged = lock.WithReplicas(1, 40*time.Second)
 // briefly is for a replica that acknowledges nothing.
 var briefly = lock.WithReplicas(1, 300*time.Millisecond)
 
-// startReplicated starts a master with a replica, and a proxy before the master.
-func startReplicated(t *testing.T) (master, replica *redistest.Server, p *redistest.Proxy) {
-	t.Helper()
-	master = redistest.Start(t)
-	replica = redistest.StartReplica(t, master)
-	return master, replica, redistest.NewProxy(t, master.Addr())
-}
-
 // eventually returns when f does.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
@@ -58,7 +50,8 @@ func TestReplicaIsStopped(t *testing.T) {
 	for name, opts := range map[string][]lock.Option{"plain": {briefly}, "fenced": {briefly, lock.WithFencing()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			master, replica, _ := startReplicated(t)
+			master := redistest.Start(t)
+			replica := redistest.StartReplica(t, master)
 			plain := newLocker(t, master.Client(t), lock.WithoutRenewal())
 			locker := newLocker(t, master.Client(t), append(opts, lock.WithoutRenewal(), lock.WithTTL(time.Hour))...)
 			ctx, value := t.Context(), func([]byte) ([]byte, error) { return []byte("v"), nil }
@@ -133,73 +126,33 @@ func TestReplicaIsStopped(t *testing.T) {
 }
 
 // A reply is lost, and the next try, on another connection, finds what the first one has written. A WAIT on a
-// connection without a write returns at once, so the next try writes again.
+// connection without a write returns at once, so the next try writes again. The release of a claim under a hold, which a
+// failover would bring back for as long as its hold, is sent until the replica has it.
 //
 // fault: replica stopped, WithReplicas(1)
 func TestUnacknowledgedWriteIsSeenAgain(t *testing.T) {
 	t.Parallel()
-	take := func(locker *lock.Locker, _ *lock.Lease) error {
-		_, _, err := locker.TryAcquire(context.Background(), "new")
-		return err
-	}
-	for name, test := range map[string]struct {
-		opts    []lock.Option
-		do      func(*lock.Locker, *lock.Lease) error
-		pending int // values that are given up at the end
-	}{
-		"claim":        {do: take},
-		"fenced claim": {opts: []lock.Option{lock.WithFencing()}, do: take},
-		"extend": {do: func(_ *lock.Locker, l *lock.Lease) error {
-			return l.Extend(context.Background(), time.Second) // shortens nothing
-		}},
-		"settle": {pending: 1, do: func(_ *lock.Locker, l *lock.Lease) error {
-			return l.Settle(context.Background(), []byte("v"), time.Hour)
-		}},
-	} {
+	for name, opts := range map[string][]lock.Option{"plain": {briefly}, "fenced": {briefly, lock.WithFencing()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			master, replica, p := startReplicated(t)
-			load(t, newLocker(t, master.Client(t), append(test.opts, acknowledged)...))
-			locker := newLocker(t, p.Client(t), append(test.opts, briefly, lock.WithTTL(time.Hour))...)
-			lease := granted(t, locker, "k", 0)
-			until := lease.Until()
+			master := redistest.Start(t)
+			replica, p := redistest.StartReplica(t, master), redistest.NewProxy(t, master.Addr())
+			load(t, newLocker(t, master.Client(t), opts[1:]...))
+			locker := newLocker(t, p.Client(t), append(opts, lock.WithTTL(time.Hour))...)
+			lease := granted(t, locker, "k", hold)
 			replica.Pause(t)
-			lost := p.DropReply(redistest.Nth(1, isWrite))
-			if err := test.do(locker, lease); !errors.Is(err, lock.ErrNotReplicated) {
-				t.Errorf("%v, want ErrNotReplicated", err)
+			for what, do := range map[string]func() error{
+				"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "new"); return err },
+				"Release":    func() error { return lease.Release(t.Context()) },
+			} {
+				lost := p.DropReply(redistest.Nth(1, isWrite))
+				if err := do(); !errors.Is(err, lock.ErrNotReplicated) || lost.Hits() != 1 {
+					t.Errorf("%s: %v, want ErrNotReplicated; %d replies were lost", what, err, lost.Hits())
+				}
 			}
-			if got := lost.Hits(); got != 1 {
-				t.Errorf("%d replies were lost", got)
-			}
-			if got := lease.Until(); !got.Equal(until) {
-				t.Errorf("the lease's end has moved by %v", got.Sub(until))
-			}
-			closeGivingUp(t, locker, test.pending)
-			if _, ok := master.Raw(t, locker.StorageKey("new")); ok {
-				t.Error("a claim that was not granted is left")
-			}
+			replica.Resume(t)
+			closeWithin(t, locker)
+			wantNoClaims(t, replica)
 		})
-	}
-}
-
-// The same for the release of a claim under a hold, which a failover would bring back for as long as its hold. It is sent
-// until the replica has it.
-//
-// fault: replica stopped, WithReplicas(1)
-func TestUnacknowledgedReleaseIsSentAgain(t *testing.T) {
-	t.Parallel()
-	master, replica, p := startReplicated(t)
-	load(t, newLocker(t, master.Client(t)))
-	locker := newLocker(t, p.Client(t), briefly)
-	lease := granted(t, locker, "k", hold)
-	replica.Pause(t)
-	lost := p.DropReply(redistest.Nth(1, isWrite))
-	if err := lease.Release(t.Context()); !errors.Is(err, lock.ErrNotReplicated) || lost.Hits() != 1 {
-		t.Errorf("Release: %v, want ErrNotReplicated; %d replies were lost", err, lost.Hits())
-	}
-	replica.Resume(t)
-	closeWithin(t, locker)
-	if keys := replica.Keys(t); len(keys) > 0 {
-		t.Errorf("left on the replica: %q", keys)
 	}
 }

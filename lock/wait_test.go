@@ -3,12 +3,8 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -125,29 +121,6 @@ func TestSubscriberReconnects(t *testing.T) {
 	})
 }
 
-// If the server refuses to subscribe and to publish, waiters poll, and it gets few SUBSCRIBEs.
-func TestSubscriptionIsForbidden(t *testing.T) {
-	t.Parallel()
-	srv := redistest.Start(t)
-	srv.Since(t, "6.2", "an ACL of channels")
-	permit(t, srv, "resetchannels")
-	p := redistest.NewProxy(t, srv.Addr())
-	holder := newLocker(t, srv.Client(t))
-	locker := newLocker(t, p.Client(t), lock.WithRetry(lock.Retry{Min: time.Millisecond, Max: 5 * time.Millisecond}))
-	lease := acquire(t, holder, "k")
-	waits := waitFor(t.Context(), locker, "k")
-	eventually(t, "polls by the timer", func() bool { return strings.Count(fmt.Sprint(p.Commands()), "EVALSHA") > 20 })
-	release(t, lease)
-	if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
-		t.Errorf("Wait: %v, %v", waits.claim.State, waits.err)
-	}
-	sent := fmt.Sprint(p.Commands())
-	if n := strings.Count(sent, "SUBSCRIBE"); n == 0 || n > strings.Count(sent, "EVALSHA")/4 {
-		t.Errorf("%d SUBSCRIBEs: %s", n, sent)
-	}
-	closeWithin(t, locker)
-}
-
 // A subscription that the server refuses for a time is made when the server allows it. The waiter does not poll: only
 // the message can wake it.
 //
@@ -171,24 +144,4 @@ func TestSubscriptionIsRefusedForATime(t *testing.T) {
 		t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
 	}
 	closeWithin(t, locker)
-}
-
-// A client with a pool of one connection has another one for pub/sub, which is not part of the pool.
-func TestOneConnection(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		one := func(o *redis.Options) { o.PoolSize, o.MaxActiveConns = 1, 1 }
-		holder, locker := newLocker(t, b.Client(t, one)), newLocker(t, b.Client(t, one), byMessage)
-		lease := acquire(t, holder, "k")
-		waits, takes := waitFor(t.Context(), locker, "k"), acquireFor(t.Context(), locker, "k")
-		awaitMark(t, b, locker.StorageKey("k"))
-		release(t, lease)
-		if takes.end(t); takes.err != nil {
-			t.Fatalf("Acquire: %v", takes.err)
-		}
-		release(t, takes.claim.Lease)
-		if waits.end(t); waits.err != nil || waits.claim.State != lock.Free {
-			t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
-		}
-	})
 }

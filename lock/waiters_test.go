@@ -3,13 +3,9 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -17,44 +13,18 @@ import (
 
 // How the waiters of a key share polls: see poll.go and waiters.go.
 
-// gatedConn keeps the replies to a client's commands, but not the messages that it hears, while its gate is shut.
-type gatedConn struct {
-	*bubbleConn
-	gate *gate
-}
-
-func (c *gatedConn) Read(p []byte) (int, error) {
-	n, err := c.bubbleConn.Read(p)
-	if !c.subscribes.Load() {
-		c.gate.pass()
-	}
-	return n, err
-}
-
-// joining is a Locker that has a look under way when somebody else comes to wait, and the holder of what they wait for.
+// joining is a Locker that has a look under way when somebody else comes to wait, and the holder of what they wait for. Its
+// replies pass the gate slow.
 type joining struct {
-	b              *bubble
+	*bubble
 	holder, locker *lock.Locker
-	gate           *gate
 }
 
 func newJoining(t *testing.T, opts ...lock.Option) *joining {
-	j := &joining{b: newBubble(t), gate: &gate{}}
-	client := redistest.NewDirect(t, &redis.Options{
-		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := j.b.client.Options().Dialer(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return &gatedConn{conn.(*bubbleConn), j.gate}, nil
-		},
-	}).Client
-	j.holder = j.b.locker(t)
-	j.locker = newLocker(t, client, append([]lock.Option{byMessage, lock.WithOpTimeout(500 * time.Millisecond)}, opts...)...)
+	j := &joining{bubble: newBubble(t)}
+	j.holder = newLocker(t, redistest.NewDirect(t, j.client.Options()).Client)
+	j.locker = j.bubble.locker(t, append([]lock.Option{byMessage}, opts...)...)
 	load(t, j.holder)
-	if err := acquire(t, j.locker, "connects").Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return j
 }
 
@@ -63,11 +33,11 @@ func newJoining(t *testing.T, opts ...lock.Option) *joining {
 func (j *joining) look(t *testing.T, lease *lock.Lease) {
 	t.Helper()
 	synctest.Wait()
-	j.gate.close()
-	before := j.b.commands("EVALSHA")
+	j.slow.close()
+	before := j.commands("EVALSHA")
 	release(t, lease)
 	synctest.Wait()
-	if got := j.b.commands("EVALSHA") - before; got != 2 {
+	if got := j.commands("EVALSHA") - before; got != 2 {
 		t.Fatalf("%d scripts have run, want the release and the look", got)
 	}
 }
@@ -153,7 +123,7 @@ func TestJoinDuringAPoll(t *testing.T) {
 						t.Errorf("the one that gave up: %v, want ErrHeld", first.err)
 					}
 				}
-				j.gate.open()
+				j.slow.open()
 				switch {
 				case test.firstTakes && !test.firstGivesUp:
 					holds = first.lease(t)
@@ -180,13 +150,13 @@ func TestJoinAfterItWasSeenHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJoining(t, lock.WithRetry(lock.Retry{Min: time.Hour, Max: time.Hour, Attempts: 1}))
 		lease := acquire(t, j.holder, "k")
-		j.gate.close()
+		j.slow.close()
 		first := acquireFor(t.Context(), j.locker, "k")
 		synctest.Wait()
 		release(t, lease)
 		second := acquireFor(t.Context(), j.locker, "k")
 		synctest.Wait()
-		j.gate.open()
+		j.slow.open()
 		if first.now(t); !errors.Is(first.err, lock.ErrHeld) {
 			t.Errorf("the one who saw it held: %v, want ErrHeld", first.err)
 		}
@@ -423,7 +393,7 @@ func TestCloseWhileTheKeyIsTaken(t *testing.T) {
 			t.Error("Close has not waited for what is under way")
 		default:
 		}
-		j.gate.open()
+		j.slow.open()
 		granted := first.lease(t)
 		if second.now(t); !errors.Is(second.err, lock.ErrClosed) {
 			t.Errorf("the one who came later: %v, want ErrClosed", second.err)
@@ -432,7 +402,7 @@ func TestCloseWhileTheKeyIsTaken(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 		release(t, granted)
-		if keys := j.b.server.Keys(); len(keys) > 0 {
+		if keys := j.server.Keys(); len(keys) > 0 {
 			t.Errorf("left: %q", keys)
 		}
 	})
@@ -587,48 +557,6 @@ func TestPollFails(t *testing.T) {
 		b.silent.Store(false)
 		if <-waits.done; waits.err != nil || waits.claim.State != lock.Free {
 			t.Errorf("Wait: %v, %v, want free", waits.claim.State, waits.err)
-		}
-	})
-}
-
-// A pub/sub connection that has fallen silent without an error is closed.
-func TestSilentSubscription(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		holder, locker := b.locker(t), b.locker(t, byMessage)
-		lease := acquire(t, holder, "k")
-		waits := waitFor(t.Context(), locker, "k")
-		synctest.Wait()
-		b.mute() // those connections that have subscribed by now
-		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		release(t, lease)
-		released := time.Now()
-		if waits.end(t); waits.err != nil || !time.Now().Equal(released) {
-			t.Errorf("woken %v after the release: %v", time.Since(released), waits.err)
-		}
-	})
-}
-
-// The pub/sub connection is closed a while after the last waiter has gone.
-func TestSubscriptionIsClosed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
-		locker := b.locker(t)
-		for round := range 3 {
-			lease := acquire(t, locker, fmt.Sprint(round))
-			waits := waitFor(t.Context(), locker, fmt.Sprint(round))
-			waits.goesOn(t)
-			release(t, lease)
-			waits.free(t)
-			time.Sleep(time.Duration(round) * time.Minute)
-		}
-		synctest.Wait()
-		if b.commands("SUBSCRIBE") != 3 || b.subscribers() != 2 {
-			t.Errorf("%d subscriptions on %d connections, want 3 on 2: one for two that followed each other",
-				b.commands("SUBSCRIBE"), b.subscribers())
 		}
 	})
 }

@@ -299,6 +299,17 @@ func TestLateClaim(t *testing.T) {
 	}
 }
 
+// The second command of a Claim, a look at a claim under a hold, has the time that the first has left.
+func TestSecondCommandHasTheTimeThatRemains(t *testing.T) {
+	t.Parallel()
+	run(t, []string{after(opTimeout/2, text(heldLong)), late(cut)}, func(w *world) {
+		e, err := w.Claim(w.Context(), w.key, w.token, w.begin, store.ClaimOptions{})
+		if took := time.Since(w.begin); e.State != store.Held || err != nil || took != opTimeout {
+			t.Errorf("%s, %v after %v", describe(e), err, took)
+		}
+	})
+}
+
 // Look takes nothing. It marks a claim only for a caller that waits.
 func TestLook(t *testing.T) {
 	t.Parallel()
