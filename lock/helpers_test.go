@@ -3,7 +3,6 @@ package lock_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -281,20 +280,6 @@ func closeWithin(t *testing.T, locker *lock.Locker) {
 	defer cancel()
 	if err := locker.Close(ctx); err != nil {
 		t.Errorf("Close: %v", err)
-	}
-}
-
-// closeGivingUp closes a Locker that has n values which cannot be stored.
-func closeGivingUp(t *testing.T, locker *lock.Locker, n int) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	want := ""
-	if n > 0 {
-		want = fmt.Sprintf("%v: %d", lock.ErrGivenUp, n)
-	}
-	if err := locker.Close(ctx); err == nil && n > 0 || err != nil && err.Error() != want {
-		t.Errorf("Close: %v, want %q", err, want)
 	}
 }
 
