@@ -239,6 +239,7 @@ func (p *page) found(of operate.Finding) view {
 	return view{status: http.StatusOK, Key: f.Redis.Key, Found: f}
 }
 
+// IsFunction reports whether the run is a function's.
 func (f *found) IsFunction() bool { return f.Run == middleware.FunctionRun }
 
 // Text returns the meaning as a sentence, with a capital letter and a full stop.

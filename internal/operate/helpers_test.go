@@ -120,16 +120,6 @@ func openMini(t *testing.T, opts ...middleware.Option) *shop {
 	return open(t, mini.Client(t), "redis://"+mini.Addr(), func(d time.Duration) { mini.Elapse(t, d) }, opts...)
 }
 
-// each opens a shop on a miniredis and on a real server.
-func each(t *testing.T, test func(t *testing.T, s *shop)) {
-	t.Helper()
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		t.Parallel()
-		test(t, open(t, b.Client(t), "redis://"+b.Addr(), func(d time.Duration) { b.Elapse(t, d) }))
-	})
-}
-
 // post posts ann's payment.
 func (s *shop) post(key string) *httptest.ResponseRecorder {
 	s.t.Helper()

@@ -11,31 +11,55 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/keyfunc"
+	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/profile"
 )
 
 func TestInspect(t *testing.T) {
-	each(t, func(t *testing.T, s *shop) {
-		key := s.key("k1")
-		s.run("inspect "+key).want(exitFree, "key      "+key, "free: Redis has no such key", "unless a journal")
-		s.run("inspect -json "+key).want(exitFree, `{"key":"`+key+`","state":"free","ttl_ms":0}`)
-		s.post("k1")
-		s.run("inspect "+key).want(exitDone, "held:", "fence", "lease", "hold     24h0m0s after that", "claimed")
-		s.elapse(2*time.Minute + time.Second)
-		s.run("inspect "+key).want(exitDone, "abandoned: a request ended without an outcome", "run      of an HTTP request", "lease    over", "hold     23h5").
-			hides("lock", "owner")
-		s.works = true
-		s.post("k2")
-		s.run("inspect "+s.key("k2")).want(exitDone, "settled: retries get the stored response",
-			"stored   status 201, a body of 0 bytes", "token    value-", "ends     in 2", "settled  20")
-		s.run("inspect -json "+s.key("k2")).want(exitDone, `"stored":{"completed_at":"20`, `"status":201}`)
-		hash := key[strings.Index(key, "}")+1:]
-		for _, words := range []string{key, "-namespace shop " + hash, "-namespace shop urn:onceguard:key:" + hash} {
-			s.run("inspect -json "+words).want(exitDone, `"key":"`+key+`"`, `"state":"abandoned","token":"`, `"claimed_at":"20`, `"hold_left_ms":86`)
+	s := openMini(t)
+	key := s.key("k1")
+	s.run("inspect "+key).want(exitFree, "key      "+key, "free: Redis has no such key", "unless a journal")
+	s.run("inspect -json "+key).want(exitFree, `{"key":"`+key+`","state":"free","ttl_ms":0}`)
+	s.post("k1")
+	s.run("inspect "+key).want(exitDone, "held:", "fence", "lease", "hold     24h0m0s after that", "claimed")
+	s.elapse(2*time.Minute + time.Second)
+	s.run("inspect "+key).want(exitDone, "abandoned: a request ended without an outcome", "run      of an HTTP request", "lease    over", "hold     23h5").
+		hides("lock", "owner")
+	s.works = true
+	s.post("k2")
+	s.run("inspect "+s.key("k2")).want(exitDone, "settled: retries get the stored response",
+		"stored   status 201, a body of 0 bytes", "token    value-", "ends     in 2", "settled  20")
+	s.run("inspect -json "+s.key("k2")).want(exitDone, `"stored":{"completed_at":"20`, `"status":201}`)
+	hash := key[strings.Index(key, "}")+1:]
+	for _, words := range []string{key, "-namespace shop " + hash, "-namespace shop urn:onceguard:key:" + hash} {
+		s.run("inspect -json "+words).want(exitDone, `"key":"`+key+`"`, `"state":"abandoned","token":"`, `"claimed_at":"20`, `"hold_left_ms":86`)
+	}
+}
+
+// What the line "journal" says of a row.
+func TestRow(t *testing.T) {
+	t.Parallel()
+	const ago, left = -time.Minute, time.Minute
+	for want, row := range map[string]Row{
+		"no row":                        {},
+		"running, 1m0s until its limit": {State: journal.Running, Left: left},
+		"unfinished, and handed to a sweep for 1m0s more}":               {State: journal.Unfinished, Left: left},
+		"unfinished. No retry runs until it is resolved, freed or swept": {State: journal.Unfinished},
+		"unfinished: its limit was 1m0s ago. No retry":                   {State: journal.Unfinished, Left: ago},
+		"unfinished: the time of its sweep ended 1m0s ago. No retry":     {State: journal.Unfinished, Left: ago, Attempts: 2},
+		"done, without a response; ends in 1m0s}":                        {State: journal.Done, Left: left},
+		"done; ends in 1m0s}":                                            {State: journal.Done, Left: left, Response: true},
+		"running, 0s until its limit} {swept once}":                      {State: journal.Running, Attempts: 1},
+		"running, 0s until its limit} {swept 3 times} {note order 7}":    {State: journal.Running, Attempts: 3, Note: []byte("order 7")},
+	} {
+		f := Finding{Inspection: middleware.Inspection{Redis: lock.Info{State: lock.Held}, HasJournal: true}, Row: row}
+		if got := fmt.Sprint(f.Lines(time.Now())); !strings.Contains(got, "{redis held} {journal "+want) {
+			t.Errorf("%+v: %s", row, got)
 		}
-	})
+	}
 }
 
 // The flags of a request give the key that the service derives from it, and the output repeats all but the client's key: of a

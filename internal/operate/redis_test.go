@@ -120,6 +120,18 @@ func TestRedisFails(t *testing.T) {
 	onceguard(t, Environment{}, "inspect "+someKey+" -redis redis://:right@"+server.Addr()).want(exitFree)
 }
 
+// fault: Redis does not answer a command. Expected: it has the time of -timeout, which is longer than a service would wait.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.NewProxy(t, redistest.Mini(t).Addr())
+	proxy.HoldRequest(func(c redistest.Command) bool { return strings.HasPrefix(c.Name, "EVAL") })
+	start := time.Now()
+	onceguard(t, Environment{}, "inspect -timeout 700ms -redis redis://"+proxy.Addr()+" "+someKey).want(exitFailed)
+	if took := time.Since(start); took < 700*time.Millisecond {
+		t.Errorf("it fails after %v", took)
+	}
+}
+
 // What another program has written is left alone.
 func TestForeign(t *testing.T) {
 	s := openMini(t)

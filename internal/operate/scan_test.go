@@ -14,69 +14,67 @@ import (
 )
 
 func TestScan(t *testing.T) {
-	each(t, func(t *testing.T, s *shop) {
-		abandoned := s.strand("abandoned")
-		s.post("settled")
-		s.works = false
-		s.post("held")
-		r := s.run("scan -namespace shop -rate 1000000").
-			want(exitDone, "abandoned  "+abandoned+"  ", "held       "+s.key("held")+"  ", "found 1 held and 1 abandoned keys")
-		if n := strings.Count(r.stdout, "\n"); n != 2 {
-			t.Errorf("%d lines:\n%s", n, r.stdout)
-		}
-		r = s.run("scan -namespace shop -json -rate 100000").want(exitDone, `"state":"held","token":"`, `"state":"abandoned","token":"`)
-		if n := strings.Count(r.stdout, "\n"); n != 2 {
-			t.Errorf("%d lines:\n%s", n, r.stdout)
-		}
-		s.run("scan -namespace other").want(exitDone, "found 0 held and 0 abandoned keys")
-	})
+	s := openMini(t)
+	abandoned := s.strand("abandoned")
+	s.post("settled")
+	s.works = false
+	s.post("held")
+	r := s.run("scan -namespace shop -rate 1000000").
+		want(exitDone, "abandoned  "+abandoned+"  ", "held       "+s.key("held")+"  ", "found 1 held and 1 abandoned keys")
+	if n := strings.Count(r.stdout, "\n"); n != 2 {
+		t.Errorf("%d lines:\n%s", n, r.stdout)
+	}
+	r = s.run("scan -namespace shop -json -rate 100000").want(exitDone, `"state":"held","token":"`, `"state":"abandoned","token":"`)
+	if n := strings.Count(r.stdout, "\n"); n != 2 {
+		t.Errorf("%d lines:\n%s", n, r.stdout)
+	}
+	s.run("scan -namespace other").want(exitDone, "found 0 held and 0 abandoned keys")
 }
 
 // fault: the service's database was down, and each request has stored its 503. Expected: two commands find and free these
 // keys, and nothing else: neither another response, nor a run without an outcome, nor what has changed since.
 func TestOutage(t *testing.T) {
-	each(t, func(t *testing.T, s *shop) {
-		s.works, s.status = true, http.StatusServiceUnavailable
-		names := []string{"down1", "down2", "changed"}
-		for _, name := range names {
-			s.post(name)
-		}
-		s.status = http.StatusCreated
-		s.post("booked")
-		unknown := s.strand("unknown")
+	s := openMini(t)
+	s.works, s.status = true, http.StatusServiceUnavailable
+	names := []string{"down1", "down2", "changed"}
+	for _, name := range names {
+		s.post(name)
+	}
+	s.status = http.StatusCreated
+	s.post("booked")
+	unknown := s.strand("unknown")
 
-		const scan = "scan -namespace shop -rate 100000 "
-		r := s.run(scan+"-status 500-599").want(exitDone, "found 3 responses in Redis; a journal may have others\n")
-		for _, name := range names {
-			r.want(exitDone, "settled    "+s.key(name)+"  "+s.token(s.key(name))+"  status 503, completed ")
-		}
-		r.hides(s.key("booked"), unknown)
-		s.run(scan+"-status 504-599").want(exitDone, "found 0 responses")
-		s.run(scan+"-status 200-502").want(exitDone, "found 1 responses", s.key("booked"))
+	const scan = "scan -namespace shop -rate 100000 "
+	r := s.run(scan+"-status 500-599").want(exitDone, "found 3 responses in Redis; a journal may have others\n")
+	for _, name := range names {
+		r.want(exitDone, "settled    "+s.key(name)+"  "+s.token(s.key(name))+"  status 503, completed ")
+	}
+	r.hides(s.key("booked"), unknown)
+	s.run(scan+"-status 504-599").want(exitDone, "found 0 responses")
+	s.run(scan+"-status 200-502").want(exitDone, "found 1 responses", s.key("booked"))
 
-		list := s.run(scan + "-status 503 -json").stdout
-		forget := func(list string) result {
-			env := Environment{Stdin: strings.NewReader(list)}
-			return onceguard(t, env, "forget -namespace shop -list - -redis "+s.url, "-reason", "ticket 4714")
+	list := s.run(scan + "-status 503 -json").stdout
+	forget := func(list string) result {
+		env := Environment{Stdin: strings.NewReader(list)}
+		return onceguard(t, env, "forget -namespace shop -list - -redis "+s.url, "-reason", "ticket 4714")
+	}
+	for _, wrong := range []string{"settled", `{"key":"` + unknown + `"}`, `{"token":"t"}`, `{"key":"k","token":"t"}`} {
+		forget(list + wrong).want(exitUsage)
+		s.run(scan+"-status 503").want(exitDone, "found 3 responses")
+	}
+	s.change("forget", s.key("changed")).want(exitDone)
+	s.post("changed") // which is booked now
+	forget(list+s.run(scan+"-json").stdout).want(exitRefused,
+		"forgotten: it was settled; "+s.key("down1"), "forgotten: it was settled; "+s.key("down2"), "forgotten: 2 of 4\n",
+		"-list removes only what is stored", `reason="ticket 4714" key=`+s.key("down2"), "level=WARN msg=forget user=ops")
+	runs := s.runs
+	for name, again := range map[string]int{"down1": 1, "down2": 1, "changed": 0, "booked": 0, "unknown": 0} {
+		if s.post(name); s.runs != runs+again {
+			t.Errorf("%s: %d runs, want %d", name, s.runs-runs, again)
 		}
-		for _, wrong := range []string{"settled", `{"key":"` + unknown + `"}`, `{"token":"t"}`, `{"key":"k","token":"t"}`} {
-			forget(list + wrong).want(exitUsage)
-			s.run(scan+"-status 503").want(exitDone, "found 3 responses")
-		}
-		s.change("forget", s.key("changed")).want(exitDone)
-		s.post("changed") // which is booked now
-		forget(list+s.run(scan+"-json").stdout).want(exitRefused,
-			"forgotten: it was settled; "+s.key("down1"), "forgotten: it was settled; "+s.key("down2"), "forgotten: 2 of 4\n",
-			"-list removes only what is stored", `reason="ticket 4714" key=`+s.key("down2"), "level=WARN msg=forget user=ops")
-		runs := s.runs
-		for name, again := range map[string]int{"down1": 1, "down2": 1, "changed": 0, "booked": 0, "unknown": 0} {
-			if s.post(name); s.runs != runs+again {
-				t.Errorf("%s: %d runs, want %d", name, s.runs-runs, again)
-			}
-			runs = s.runs
-		}
-		s.run("forget -namespace shop -reason r -list "+writeFile(t, `{"key":"`+s.key("new")+`","token":"t"}`)).want(exitDone, "forgotten: 0 of 1\n")
-	})
+		runs = s.runs
+	}
+	s.run("forget -namespace shop -reason r -list "+writeFile(t, `{"key":"`+s.key("new")+`","token":"t"}`)).want(exitDone, "forgotten: 0 of 1\n")
 }
 
 // A time that is damaged, beyond the years of JSON, does not end a scan or keep a key from being inspected.
@@ -111,6 +109,8 @@ func (j rowsJournal) Rows(ctx context.Context, _ bool) ([]Row, error) {
 }
 
 func (j rowsJournal) Row(context.Context, string) (Row, error) { return j.rows[0], nil }
+
+func (j rowsJournal) Begin(context.Context, journal.Run) (e journal.Entry, err error) { return e, err }
 
 func (j rowsJournal) Look(context.Context, string) (journal.Entry, error) {
 	return journal.Entry{State: journal.Unfinished, Token: "t"}, nil
