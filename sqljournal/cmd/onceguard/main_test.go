@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -124,9 +122,9 @@ type result struct {
 }
 
 // run runs a command on the shop's Redis and journal. The words of line are separated by blanks.
-func (s *shop) run(line string) result {
+func (s *shop) run(line string, stdin ...string) result {
 	s.t.Helper()
-	return onceguard(s.t, "redis://"+s.redis.Addr(), s.url, line)
+	return onceguard(s.t, "redis://"+s.redis.Addr(), s.url, line, stdin...)
 }
 
 // change runs a command that changes the key, with its token.
@@ -135,12 +133,13 @@ func (s *shop) change(line, key string) result {
 	return s.run(line + " -reason r " + key + " -token " + s.token(key))
 }
 
-func onceguard(t *testing.T, redisURL, journalURL, line string) result {
+func onceguard(t *testing.T, redisURL, journalURL, line string, stdin ...string) result {
 	t.Helper()
 	var stdout, stderr strings.Builder
 	env := map[string]string{"REDIS_URL": redisURL, "JOURNAL_URL": journalURL}
 	code := operate.Run(t.Context(), strings.Fields(line), operate.Environment{
-		Stdout: &stdout, Stderr: &stderr, User: "ops", OpenJournal: openJournal, Getenv: func(name string) string { return env[name] },
+		Stdin: strings.NewReader(strings.Join(stdin, "")), Stdout: &stdout, Stderr: &stderr,
+		User: "ops", OpenJournal: openJournal, Getenv: func(name string) string { return env[name] },
 	})
 	return result{t, code, stdout.String() + stderr.String()}
 }
@@ -244,11 +243,7 @@ func TestResponses(t *testing.T) {
 		s.run("scan -namespace shop -status 500-599").want(done, "found 0 responses\n")
 		s.run("scan -namespace other -status 201").want(done, "found 0 responses\n")
 		found := s.run("scan -namespace shop -status 201 -json").want(done, `"redis":"free"`, `"redis":"settled"`, `"token":"value-`, `"token":"done-`)
-		list := filepath.Join(t.TempDir(), "list")
-		if err := os.WriteFile(list, []byte(strings.TrimSuffix(found.text, "found 2 responses\n")), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.run("forget -namespace shop -reason r -list "+list).want(done, "forgotten: 2 of 2\n")
+		s.run("forget -namespace shop -reason r -list -", strings.TrimSuffix(found.text, "found 2 responses\n")).want(done, "forgotten: 2 of 2\n")
 		s.wantPost("lost", http.StatusCreated, 4)
 		s.wantPost("both", http.StatusCreated, 5)
 	})
