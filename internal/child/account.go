@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"strconv"
 )
 
 // Account is the user that a server runs as. It is nil for the user of this process.
@@ -15,22 +14,16 @@ func Unprivileged(name string) (*Account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	for _, name := range []string{name, "nobody"} {
-		u, err := user.Lookup(name)
-		if err != nil {
-			continue
-		}
-		uid, err := strconv.Atoi(u.Uid)
-		if err != nil {
-			continue
-		}
-		gid, err := strconv.Atoi(u.Gid)
-		if err != nil {
-			continue
-		}
-		return &Account{uid: uid, gid: gid}, nil
+	u, err := user.Lookup(name)
+	if err != nil {
+		u, err = user.Lookup("nobody")
 	}
-	return nil, fmt.Errorf("there is neither a user %s nor nobody to run the server as", name)
+	if err != nil {
+		return nil, fmt.Errorf("there is neither a user %s nor nobody to run the server as", name)
+	}
+	a := &Account{}
+	_, err = fmt.Sscan(u.Uid+" "+u.Gid, &a.uid, &a.gid)
+	return a, err
 }
 
 // Own gives a file or a directory to the account.

@@ -43,18 +43,16 @@ func Start(cmd *exec.Cmd, as *Account, last syscall.Signal) (*Process, error) {
 	return p, nil
 }
 
-// Stop sends a signal, and returns when the process has ended. It kills one that does not end in time.
-func (p *Process) Stop(s os.Signal) error {
+// End sends a signal, and returns when the process has ended. It kills one that does not end in time.
+func (p *Process) End(s os.Signal) error {
 	if err := p.Cmd.Process.Signal(s); errors.Is(err, os.ErrProcessDone) {
 		<-p.Done
 		return nil
 	}
-	timer := time.NewTimer(Patience)
-	defer timer.Stop()
 	select {
 	case <-p.Done:
 		return nil
-	case <-timer.C:
+	case <-time.After(Patience):
 		_ = p.Cmd.Process.Kill()
 		<-p.Done
 		return fmt.Errorf("process %d had to be killed: it did not end within %v after %v", p.Cmd.Process.Pid, Patience, s)
@@ -71,9 +69,8 @@ func (p *Process) Pause() error {
 
 // Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
 func (p *Process) Resume() error {
-	err := p.Cmd.Process.Signal(syscall.SIGCONT)
-	if errors.Is(err, os.ErrProcessDone) {
-		return nil
+	if err := p.Cmd.Process.Signal(syscall.SIGCONT); !errors.Is(err, os.ErrProcessDone) {
+		return err
 	}
-	return err
+	return nil
 }

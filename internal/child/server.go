@@ -15,35 +15,36 @@ import (
 
 // Server is a server process that listens on a port of the loopback address. Its methods must not be called concurrently.
 type Server struct {
-	Name    string             // for errors
-	Dir     string             // its own directory, with its log
-	Port    int                // set by Start
-	Command func() *exec.Cmd   // returns the command that runs it on Port
-	Ready   func(pid int) bool // reports whether that process serves
-	As      *Account           // that it runs as
-	Last    syscall.Signal     // that it gets if this process ends
-	process *Process
+	Name     string             // for errors
+	Dir      string             // its own directory, with its log
+	Port     int                // set by Start
+	Command  func() *exec.Cmd   // returns the command that runs it on Port
+	Ready    func(pid int) bool // reports whether that process serves
+	As       *Account           // that it runs as
+	OnCrash  syscall.Signal     // ends it at once, also if this process ends
+	OnStop   syscall.Signal     // ends it in order
+	*Process                    // the latest one, which may have ended; nil before Start
 }
 
 var errPortTaken = errors.New("the port is taken")
 
 // Start runs the server on a free port, and returns when it serves.
-func (s *Server) Start() error {
-	err := errPortTaken
-	for try := 0; try < 10 && errors.Is(err, errPortTaken); try++ {
-		if s.Port, err = FreePort(); err == nil {
-			err = s.launch()
-		}
-	}
-	return err
-}
+func (s *Server) Start() error { return s.startOn(FreePort) }
 
 // Restart runs a server that has ended on the same port again, and returns when it serves.
 func (s *Server) Restart() error {
-	deadline := time.Now().Add(Patience)
-	err := s.launch()
-	for errors.Is(err, errPortTaken) && time.Now().Before(deadline) {
-		err = s.launch()
+	return s.startOn(func() (int, error) { return s.Port, nil })
+}
+
+// startOn tries again while another process listens on the port, as FreePort of another process does for a moment.
+func (s *Server) startOn(port func() (int, error)) (err error) {
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); {
+		if s.Port, err = port(); err == nil {
+			err = s.launch()
+		}
+		if !errors.Is(err, errPortTaken) {
+			break
+		}
 	}
 	return err
 }
@@ -56,14 +57,14 @@ func (s *Server) launch() error {
 	defer log.Close()
 	cmd := s.Command()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, log, log
-	if s.process, err = Start(cmd, s.As, s.Last); err != nil {
+	if s.Process, err = Start(cmd, s.As, s.OnCrash); err != nil {
 		return err
 	}
 	poll := time.NewTicker(5 * time.Millisecond)
 	defer poll.Stop()
 	for deadline := time.Now().Add(Patience); !s.Ready(cmd.Process.Pid); {
 		select {
-		case <-s.process.Done:
+		case <-s.Done:
 			if strings.Contains(s.Log(), "Address already in use") {
 				return errPortTaken
 			}
@@ -71,7 +72,7 @@ func (s *Server) launch() error {
 		case <-poll.C:
 		}
 		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("%s is not ready\n%s", s.Name, s.Log()), s.Stop(syscall.SIGKILL))
+			return errors.Join(fmt.Errorf("%s is not ready\n%s", s.Name, s.Log()), s.Crash())
 		}
 	}
 	return nil
@@ -80,15 +81,26 @@ func (s *Server) launch() error {
 // Addr is the server's host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) }
 
-// Process is the server's latest process, which may have ended. It is nil before Start.
-func (s *Server) Process() *Process { return s.process }
+// Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
+// connections break.
+func (s *Server) Crash() error { return s.end(s.OnCrash) }
 
-// Stop ends the server by a signal, unless it has ended.
-func (s *Server) Stop(how syscall.Signal) error {
-	if s.process == nil {
+// Stop shuts the server down: it rolls back open transactions.
+func (s *Server) Stop() error { return s.end(s.OnStop) }
+
+// Close shuts the server down, and removes what it has stored.
+func (s *Server) Close() error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	return os.RemoveAll(s.Dir)
+}
+
+func (s *Server) end(how syscall.Signal) error {
+	if s.Process == nil {
 		return nil
 	}
-	return s.process.Stop(how)
+	return s.Process.End(how)
 }
 
 func (s *Server) logFile() string { return filepath.Join(s.Dir, "log") }
@@ -102,8 +114,32 @@ func (s *Server) Log() string {
 	return string(b)
 }
 
-// Initialize runs a command before the first Start, as the server's account, in its directory.
-func (s *Server) Initialize(cmd *exec.Cmd) error {
+// StartNew makes the server's directory, which the account owns, runs a command in it that initializes the server, and
+// starts the server. It leaves nothing behind if it fails.
+func (s *Server) StartNew(account string, initialize func() (*exec.Cmd, error)) (err error) {
+	if s.As, err = Unprivileged(account); err != nil {
+		return err
+	}
+	if s.Dir, err = os.MkdirTemp("", "onceguard-"+account+"-"); err != nil {
+		return err
+	}
+	if err = s.As.Own(s.Dir); err == nil {
+		err = s.initialize(initialize)
+	}
+	if err == nil {
+		err = s.Start()
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(s.Dir))
+	}
+	return err
+}
+
+func (s *Server) initialize(by func() (*exec.Cmd, error)) error {
+	cmd, err := by()
+	if err != nil {
+		return err
+	}
 	var out strings.Builder
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, &out, &out
 	p, err := Start(cmd, s.As, syscall.SIGKILL)

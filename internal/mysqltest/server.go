@@ -24,7 +24,7 @@ import (
 // Server is a server on this machine, with its defaults except for 300 connections. It listens only on the loopback
 // address. Its user root has no password. Its methods must not be called concurrently.
 type Server struct {
-	server  child.Server
+	child.Server
 	program string // that runs it
 	base    string // the directory above the program's
 	maria   bool   // it is MariaDB
@@ -59,50 +59,28 @@ func Start() (_ *Server, err error) {
 		s.version[0], _ = strconv.Atoi(string(m[1]))
 		s.version[1], _ = strconv.Atoi(string(m[2]))
 	}
-	as, err := child.Unprivileged("mysql")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "onceguard-mysql-")
-	if err != nil {
-		return nil, err
-	}
-	s.server = child.Server{Name: s.program, Dir: dir, Command: s.run, As: as, Last: syscall.SIGKILL}
-	s.server.Ready = func(int) bool { return strings.Contains(s.server.Log(), "ready for connections") }
-	if err = s.initialize(); err == nil {
-		err = s.server.Start()
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return s, nil
+	s.Server = child.Server{Name: s.program, Command: s.run, OnCrash: syscall.SIGKILL, OnStop: syscall.SIGTERM}
+	s.Ready = func(int) bool { return strings.Contains(s.Log(), "ready for connections") }
+	return s, s.StartNew("mysql", s.initialize)
 }
 
-func (s *Server) data() string { return filepath.Join(s.server.Dir, "data") }
+func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
 
-// initialize makes the server's own tables. MariaDB has a script for that, which needs more programs.
-func (s *Server) initialize() error {
-	if err := os.Mkdir(s.data(), 0o700); err != nil {
-		return err
+// initialize returns the command that makes the server's own tables. MariaDB has a script for that, which needs more
+// programs.
+func (s *Server) initialize() (*exec.Cmd, error) {
+	err := os.Mkdir(s.data(), 0o700)
+	if err = errors.Join(err, s.As.Own(s.data())); err != nil || !s.maria {
+		return s.command("--initialize-insecure"), err
 	}
-	if err := errors.Join(s.server.As.Own(s.server.Dir), s.server.As.Own(s.data())); err != nil {
-		return err
-	}
-	cmd := s.command("--initialize-insecure")
-	if s.maria {
-		statements, err := s.systemTables()
-		if err != nil {
-			return err
-		}
-		cmd = s.command("--bootstrap")
-		cmd.Stdin = statements
-	}
-	return s.server.Initialize(cmd)
+	cmd := s.command("--bootstrap")
+	cmd.Stdin, err = s.systemTables()
+	return cmd, err
 }
 
 // systemTables returns the statements that make the system tables of MariaDB.
 func (s *Server) systemTables() (io.Reader, error) {
-	statements := []io.Reader{strings.NewReader("create database mysql;\nuse mysql;\n")}
+	statements := "create database mysql;\nuse mysql;\n"
 	for _, name := range []string{"system_tables", "system_tables_data"} {
 		files, err := filepath.Glob(filepath.Join(s.base, "share", "m*", "m*_"+name+".sql")) // mysql or mariadb
 		if err != nil || len(files) != 1 {
@@ -112,20 +90,19 @@ func (s *Server) systemTables() (io.Reader, error) {
 		if err != nil {
 			return nil, err
 		}
-		statements = append(statements, strings.NewReader(string(text)))
+		statements += string(text)
 	}
-	return io.MultiReader(statements...), nil
+	return strings.NewReader(statements), nil
 }
 
 func (s *Server) command(args ...string) *exec.Cmd {
-	dir := s.server.Dir
-	return exec.Command(s.program, append([]string{"--no-defaults", "--datadir=" + s.data(), "--basedir=" + s.base, "--tmpdir=" + dir}, args...)...)
+	args = append([]string{"--no-defaults", "--datadir=" + s.data(), "--basedir=" + s.base, "--tmpdir=" + s.Dir}, args...)
+	return exec.Command(s.program, args...)
 }
 
 func (s *Server) run() *exec.Cmd {
-	dir := s.server.Dir
-	cmd := s.command("--port="+strconv.Itoa(s.server.Port), "--bind-address=127.0.0.1", "--socket="+filepath.Join(dir, "socket"),
-		"--pid-file="+filepath.Join(dir, "pid"), "--max-connections=300")
+	cmd := s.command("--port="+strconv.Itoa(s.Port), "--bind-address=127.0.0.1", "--max-connections=300",
+		"--socket="+filepath.Join(s.Dir, "socket"), "--pid-file="+filepath.Join(s.Dir, "pid"))
 	if !s.maria {
 		cmd.Args = append(cmd.Args, "--mysqlx=OFF", "--secure-file-priv=NULL")
 	}
@@ -143,30 +120,8 @@ func (s *Server) KnowsSkipLocked() bool {
 	return s.version[0] >= 8
 }
 
-// Addr is the server's host:port.
-func (s *Server) Addr() string { return s.server.Addr() }
-
 // DSN returns a connection string, as the driver go-sql-driver/mysql takes it, for a database of the server. addr is Addr,
 // or a proxy's.
 func (s *Server) DSN(addr, database string) string {
 	return fmt.Sprintf("root@tcp(%s)/%s", addr, database)
-}
-
-// Crash ends the server at once, as a power failure would, except that the kernel still writes its buffers. All
-// connections break.
-func (s *Server) Crash() error { return s.server.Stop(syscall.SIGKILL) }
-
-// Stop shuts the server down: it rolls back open transactions.
-func (s *Server) Stop() error { return s.server.Stop(syscall.SIGTERM) }
-
-// Restart starts a server that has stopped or crashed, on the same port, and returns when it has recovered and
-// accepts connections.
-func (s *Server) Restart() error { return s.server.Restart() }
-
-// Close shuts the server down, and removes what it has stored.
-func (s *Server) Close() error {
-	if err := s.Stop(); err != nil {
-		return err
-	}
-	return os.RemoveAll(s.server.Dir)
 }

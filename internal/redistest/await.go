@@ -3,33 +3,30 @@ package redistest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
+	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// await calls check every 10 ms until it returns nil, for at most the patience. Its error is the last one that check
+// await calls check every 10 ms until it returns nil. After the patience it ends the test with the last error that check
 // returned in that time.
-func await(check func(context.Context) error) error {
+func await(t testing.TB, what string, check func(context.Context) error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	var last error
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
+	for err := check(ctx); err != nil; err = check(ctx) {
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
 		select {
 		case <-poll.C:
 		case <-ctx.Done():
-			return fmt.Errorf("after %v: %w", patience, last)
+			t.Fatalf("redistest: %s: after %v: %v", what, patience, last)
 		}
 	}
 }

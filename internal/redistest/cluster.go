@@ -44,26 +44,22 @@ func StartCluster(t testing.TB, masters, replicasPerMaster int, args ...string) 
 	}
 	start(t, c.servers...)
 	c.meet(t, masters)
-	err := await(func(ctx context.Context) error { return c.isWhole(ctx, 0) })
+	await(t, "the masters agree", func(ctx context.Context) error { return c.isWhole(ctx, 0) })
 	for i, s := range c.servers[masters:] {
 		master := i % masters
-		err = errors.Join(err, await(func(ctx context.Context) error {
+		await(t, "CLUSTER REPLICATE", func(ctx context.Context) error {
 			return s.query(ctx, func(ctx context.Context, client *redis.Client) error {
 				return client.ClusterReplicate(ctx, c.ids[master]).Err()
 			})
-		}), await(func(ctx context.Context) error { return inSync(ctx, c.servers[master], s) }))
+		})
+		c.servers[master].WaitForReplicas(t, s)
 	}
 	for _, master := range c.servers[:masters] {
 		// FLUSHALL makes the replication offset positive. Redis 6.0 takes an offset of 0 for an unknown one, and its
 		// CLUSTER FAILOVER then never ends.
 		master.FlushAll(t)
 	}
-	if err == nil {
-		err = await(func(ctx context.Context) error { return c.isWhole(ctx, replicasPerMaster) })
-	}
-	if err != nil {
-		t.Fatalf("redistest: starting a cluster: %v", err)
-	}
+	await(t, "the cluster agrees", func(ctx context.Context) error { return c.isWhole(ctx, replicasPerMaster) })
 	return c
 }
 
@@ -165,7 +161,7 @@ func (c *Cluster) WaitForFailover(t testing.TB, key string, from *Server) *Serve
 func (c *Cluster) ownerThat(t testing.TB, key, what string, is func(*Server) bool) (owner *Server) {
 	t.Helper()
 	slot := c.slot(t, key)
-	err := await(func(ctx context.Context) error {
+	await(t, fmt.Sprintf("the node that %s slot %d", what, slot), func(ctx context.Context) error {
 		owner = nil
 		for _, s := range c.servers {
 			for _, r := range c.view(ctx, s) {
@@ -184,31 +180,17 @@ func (c *Cluster) ownerThat(t testing.TB, key, what string, is func(*Server) boo
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatalf("redistest: no node %s slot %d: %v", what, slot, err)
-	}
 	return owner
 }
 
-// slot returns the slot of a key. It asks one node after the other until one answers.
+// slot asks the first server for the slot of a key. No test kills that one.
 func (c *Cluster) slot(t testing.TB, key string) (slot int) {
 	t.Helper()
-	err := await(func(ctx context.Context) (err error) {
-		for _, s := range c.servers {
-			err = s.query(ctx, func(ctx context.Context, client *redis.Client) error {
-				n, err := client.ClusterKeySlot(ctx, key).Result()
-				slot = int(n)
-				return err
-			})
-			if err == nil {
-				return nil
-			}
-		}
+	c.servers[0].do(t, "CLUSTER KEYSLOT", func(ctx context.Context, client *redis.Client) error {
+		n, err := client.ClusterKeySlot(ctx, key).Result()
+		slot = int(n)
 		return err
 	})
-	if err != nil {
-		t.Fatalf("redistest: the slot of %q: %v", key, err)
-	}
 	return slot
 }
 
@@ -218,7 +200,7 @@ func (c *Cluster) Failover(t testing.TB, key string) *Server {
 	t.Helper()
 	slot, from := c.slot(t, key), c.Owner(t, key)
 	var again time.Time
-	err := await(func(ctx context.Context) error {
+	await(t, "CLUSTER FAILOVER from "+from.addr, func(ctx context.Context) error {
 		for _, r := range c.view(ctx, from) {
 			if slot < r.Start || slot > r.End {
 				continue
@@ -237,9 +219,6 @@ func (c *Cluster) Failover(t testing.TB, key string) *Server {
 		}
 		return errors.New("not yet")
 	})
-	if err != nil {
-		t.Fatalf("redistest: CLUSTER FAILOVER from %s: %v", from.addr, err)
-	}
 	return c.WaitForFailover(t, key, from)
 }
 

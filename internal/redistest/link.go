@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -14,8 +15,8 @@ type link struct {
 	proxy          *Proxy
 	client, server *side
 
-	end  sync.Once
-	done chan struct{} // closed with both connections
+	ctx    context.Context // done when both connections are closed
+	cancel context.CancelFunc
 
 	inRound bool // a command of the current round trip was counted; used only by the goroutine of requests
 
@@ -39,18 +40,14 @@ type side struct {
 }
 
 func newLink(p *Proxy, client net.Conn) *link {
-	return &link{
-		proxy:  p,
-		client: &side{conn: client},
-		server: &side{},
-		done:   make(chan struct{}),
-	}
+	l := &link{proxy: p, client: &side{conn: client}, server: &side{}}
+	l.ctx, l.cancel = context.WithCancel(p.ctx)
+	return l
 }
 
 // dial connects to the target. It reports whether it succeeded.
 func (l *link) dial() bool {
-	var d net.Dialer
-	conn, err := d.DialContext(l.proxy.ctx, "tcp", l.proxy.target)
+	conn, err := new(net.Dialer).DialContext(l.ctx, "tcp", l.proxy.target)
 	if err != nil {
 		return false
 	}
@@ -75,25 +72,16 @@ func (l *link) run() {
 }
 
 func (l *link) close() {
-	l.end.Do(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		close(l.done)
-		l.client.conn.Close()
-		if l.server.conn != nil {
-			l.server.conn.Close()
-		}
-	})
-}
-
-func (l *link) closed() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+	l.client.conn.Close()
+	if l.server.conn != nil {
+		l.server.conn.Close()
 	}
 }
+
+func (l *link) closed() bool { return l.ctx.Err() != nil }
 
 // requests forwards commands to the server. When the client closes its end, the server sees that after the last
 // command, so it still sends all replies.
@@ -199,14 +187,10 @@ func (l *link) answered(r reply) *exchange {
 }
 
 func (l *link) wait(d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-l.done:
+	if d > 0 {
+		ctx, cancel := context.WithTimeout(l.ctx, d)
+		<-ctx.Done()
+		cancel()
 	}
 }
 

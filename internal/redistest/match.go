@@ -52,28 +52,14 @@ func (c Command) setsUp() bool {
 // confirmations returns the number of messages that answer a subscription command, or 0 for another command. It is 1
 // without arguments, which unsubscribes from everything.
 func (c Command) confirmations() int {
-	switch c.Name {
-	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE":
-		return max(len(c.Args), 1)
-	default:
+	if !strings.HasSuffix(c.Name, "SUBSCRIBE") {
 		return 0
 	}
+	return max(len(c.Args), 1)
 }
 
 // pushed reports whether the server sent r unasked: a RESP3 push, or its RESP2 form on a connection with subscriptions.
 func (r reply) pushed(subscribed bool) bool {
-	if r.kind == '>' {
-		return true
-	}
-	if r.kind != '*' || !subscribed {
-		return false
-	}
-	switch r.word {
-	case "message", "pmessage", "smessage",
-		"subscribe", "psubscribe", "ssubscribe",
-		"unsubscribe", "punsubscribe", "sunsubscribe":
-		return true
-	default:
-		return false
-	}
+	about := strings.HasSuffix(r.word, "message") || strings.HasSuffix(r.word, "subscribe")
+	return r.kind == '>' || r.kind == '*' && subscribed && about
 }

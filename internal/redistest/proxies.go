@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Proxies has a proxy in front of each of several servers, for a client that learns its addresses from Sentinel or a
-// Cluster node.
+// Proxies has a proxy in front of each of several servers, for a client that learns its addresses from a Cluster node.
 //
 //	proxies := redistest.NewProxies(t, cluster.Servers()...)
 //	client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Dialer = proxies.Dial })
@@ -29,31 +28,11 @@ func NewProxies(t testing.TB, servers ...*Server) Proxies {
 
 // Dial is a Dialer for a client's options. It dials the proxy of a server that has one, and any other address itself.
 func (p Proxies) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	var d net.Dialer
 	for _, proxy := range p {
-		if proxy.target != addr {
-			continue
+		if proxy.target == addr {
+			addr = proxy.Addr()
+			break
 		}
-		conn, err := d.DialContext(ctx, network, proxy.Addr())
-		if err != nil {
-			return nil, err
-		}
-		return proxied{conn.(*net.TCPConn), proxyTarget(addr)}, nil
 	}
-	return d.DialContext(ctx, network, addr)
+	return new(net.Dialer).DialContext(ctx, network, addr)
 }
-
-// proxied is a connection to a proxy with the remote address of the server. A failover client that learns of a new
-// master closes the connections with other addresses.
-type proxied struct {
-	*net.TCPConn
-	server net.Addr
-}
-
-func (c proxied) RemoteAddr() net.Addr { return c.server }
-
-// proxyTarget is the host:port of a server.
-type proxyTarget string
-
-func (proxyTarget) Network() string  { return "tcp" }
-func (a proxyTarget) String() string { return string(a) }

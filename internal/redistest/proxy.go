@@ -27,7 +27,7 @@ type Proxy struct {
 	cancel   context.CancelFunc // when the proxy is closed
 
 	mu     sync.Mutex
-	links  map[*link]struct{} // nil once the proxy is closed
+	links  map[*link]struct{}
 	rules  []*Rule
 	silent bool // between BlackHole and Heal
 	delay  time.Duration
@@ -154,7 +154,7 @@ func (p *Proxy) serve(conn net.Conn) {
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.links == nil {
+	if p.ctx.Err() != nil {
 		return false
 	}
 	p.links[l] = struct{}{}
@@ -177,13 +177,7 @@ func (p *Proxy) current() []*link {
 func (p *Proxy) close() {
 	p.listener.Close()
 	p.cancel()
-	links := p.current()
-	p.mu.Lock()
-	p.links = nil
-	p.mu.Unlock()
-	for _, l := range links {
-		l.close()
-	}
+	p.Cut()
 	p.running.Wait()
 }
 

@@ -20,9 +20,7 @@ func StartReplica(t testing.TB, of *Server, args ...string) *Server {
 	t.Helper()
 	s := newServer(t, append([]string{"--replicaof", "127.0.0.1", strconv.Itoa(of.run.Port)}, args...)...)
 	start(t, s)
-	if err := await(func(ctx context.Context) error { return inSync(ctx, of, s) }); err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	of.WaitForReplicas(t, s)
 	return s
 }
 
@@ -30,10 +28,7 @@ func StartReplica(t testing.TB, of *Server, args ...string) *Server {
 // server counts it.
 func (s *Server) WaitForReplicas(t testing.TB, replicas ...*Server) {
 	t.Helper()
-	err := await(func(ctx context.Context) error { return inSync(ctx, s, replicas...) })
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
+	await(t, "replication of "+s.addr, func(ctx context.Context) error { return inSync(ctx, s, replicas...) })
 }
 
 // inSync returns nil if the replicas are connected to the master, have all that it had at the time of the call, and

@@ -3,6 +3,7 @@ package redistest
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -18,11 +19,12 @@ type Rule struct {
 	lift   sync.Once
 	lifted chan struct{}
 
-	mu     sync.Mutex
-	hits   int
-	unseen []Command     // hits that Wait has not returned yet
-	news   chan struct{} // holds a token when unseen is not empty
+	hits   atomic.Int64
+	unseen chan Command // hits that Wait has not returned yet
 }
+
+// unseenHits is how many hits Wait can return later.
+const unseenHits = 1000
 
 type effect int
 
@@ -58,7 +60,7 @@ func (p *Proxy) addRule(m Match, onReply bool, e effect) *Rule {
 		onReply: onReply,
 		effect:  e,
 		lifted:  make(chan struct{}),
-		news:    make(chan struct{}, 1),
+		unseen:  make(chan Command, unseenHits),
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,29 +72,17 @@ func (p *Proxy) addRule(m Match, onReply bool, e effect) *Rule {
 // effect: for example, the command is held. Wait fails the test if no command matches in time.
 func (r *Rule) Wait(t testing.TB) Command {
 	t.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
 	select {
-	case <-r.news:
-	case <-deadline.C:
+	case cmd := <-r.unseen:
+		return cmd
+	case <-time.After(patience):
 		t.Fatalf("redistest: no command has matched the rule within %v", patience)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	cmd := r.unseen[0]
-	r.unseen = r.unseen[1:]
-	if len(r.unseen) > 0 {
-		r.news <- struct{}{}
-	}
-	return cmd
+	return Command{}
 }
 
 // Hits returns the number of commands on which the rule has acted.
-func (r *Rule) Hits() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.hits
-}
+func (r *Rule) Hits() int { return int(r.hits.Load()) }
 
 // Lift ends the rule and releases what it holds.
 func (r *Rule) Lift() {
@@ -123,18 +113,16 @@ func (r *Rule) act(l *link, cmd Command) {
 		r.report(cmd)
 		select {
 		case <-r.lifted:
-		case <-l.done:
+		case <-l.ctx.Done():
 		}
 	}
 }
 
 // report counts a hit, and wakes Wait.
 func (r *Rule) report(cmd Command) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.hits++
-	r.unseen = append(r.unseen, cmd)
-	if len(r.unseen) == 1 {
-		r.news <- struct{}{}
+	r.hits.Add(1)
+	select {
+	case r.unseen <- cmd:
+	default:
 	}
 }

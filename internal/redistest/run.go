@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -48,27 +46,42 @@ func execute(programs []Program, name string) int {
 type Process struct {
 	name    string
 	process *child.Process
-	input   *os.File
-	output  chan string // lines; closed after the last one
-	errors  string      // file with standard error
+	input   io.WriteCloser
+	output  lines
+	errors  string // file with standard error
+}
+
+// lines has the lines that were written to it and not read yet.
+type lines struct {
+	part  []byte      // of a line whose end was not written yet
+	whole chan string // closed after the last one
 }
 
 // unread is how many lines a program may print before its test reads them.
 const unread = 1 << 16
 
+func (l *lines) Write(b []byte) (int, error) {
+	l.part = append(l.part, b...)
+	for {
+		line, rest, ended := bytes.Cut(l.part, []byte("\n"))
+		if !ended {
+			return len(b), nil
+		}
+		l.whole <- string(line)
+		l.part = rest
+	}
+}
+
 // Run starts the test binary as one of the programs passed to [Main]. The end of the test kills it, as does, on Linux,
 // the end of the test binary. The log of a failed test has its standard error. A data race in it fails the test.
 func Run(t testing.TB, name string, args ...string) *Process {
 	t.Helper()
-	p := &Process{name: name, errors: filepath.Join(t.TempDir(), "stderr")}
+	p := &Process{name: name, errors: filepath.Join(t.TempDir(), "stderr"), output: lines{whole: make(chan string, unread)}}
 	if err := p.start(args); err != nil {
 		t.Fatalf("redistest: running %s: %v", name, err)
 	}
 	t.Cleanup(func() {
 		p.Kill(t)
-		for range p.output { // to its end
-		}
-		p.input.Close()
 		text := p.stderr()
 		if bytes.Contains(text, []byte("WARNING: DATA RACE")) {
 			t.Errorf("redistest: %s has a data race", name)
@@ -90,94 +103,42 @@ func (p *Process) start(args []string) error {
 		return err
 	}
 	defer stderr.Close()
-	in, input, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	output, out, err := os.Pipe()
-	if err != nil {
-		input.Close()
-		return err
-	}
-	defer out.Close()
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), programEnv+"="+p.name)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, stderr
-	if p.process, err = child.Start(cmd, nil, syscall.SIGKILL); err != nil {
-		input.Close()
-		output.Close()
+	cmd.Stdout, cmd.Stderr = &p.output, stderr
+	if p.input, err = cmd.StdinPipe(); err != nil {
 		return err
 	}
-	p.input, p.output = input, make(chan string, unread)
+	if p.process, err = child.Start(cmd, nil, syscall.SIGKILL); err != nil {
+		return err
+	}
 	go func() {
-		defer output.Close()
-		defer close(p.output)
-		for in := bufio.NewReader(output); ; {
-			line, err := in.ReadString('\n')
-			if err != nil {
-				return
-			}
-			p.output <- strings.TrimSuffix(line, "\n")
-		}
+		<-p.process.Done // then all of its output was written
+		close(p.output.whole)
 	}()
 	return nil
 }
-
-// ShellCommand returns a line for sh that starts the test binary as one of the programs passed to [Main], so that a test of
-// what runs a command needs no other program.
-func ShellCommand(t testing.TB, name string, args ...string) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	words := []string{programEnv + "=" + quote(name), quote(self)}
-	for _, arg := range args {
-		words = append(words, quote(arg))
-	}
-	return strings.Join(words, " ")
-}
-
-func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // Line returns the next line of standard output, even after the process has ended, except a last line without a
 // newline. It ends the test if no line comes.
 func (p *Process) Line(t testing.TB) string {
 	t.Helper()
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
 	select {
-	case line, ok := <-p.output:
+	case line, ok := <-p.output.whole:
 		if !ok {
 			t.Fatalf("redistest: %s has ended without another line\n%s", p.name, p.stderr())
 		}
 		return line
-	case <-timer.C:
+	case <-time.After(patience):
 		t.Fatalf("redistest: no line of %s within %v\n%s", p.name, patience, p.stderr())
 	}
 	return ""
 }
 
-// Rest waits for the end of the process, as Wait does, and returns the lines that Line has not returned.
-func (p *Process) Rest(t testing.TB) []string {
-	t.Helper()
-	_ = p.Wait(t)
-	var rest []string
-	for line := range p.output {
-		rest = append(rest, line)
-	}
-	return rest
-}
-
 // Send writes a line to the standard input of the process. It ends the test if the process has ended.
 func (p *Process) Send(t testing.TB, line string) {
 	t.Helper()
-	err := p.input.SetWriteDeadline(time.Now().Add(patience))
-	if err == nil {
-		_, err = p.input.WriteString(line + "\n")
-	}
-	if err != nil {
+	if _, err := io.WriteString(p.input, line+"\n"); err != nil {
 		t.Fatalf("redistest: sending to %s: %v\n%s", p.name, err, p.stderr())
 	}
 }
@@ -201,7 +162,7 @@ func (p *Process) Resume(t testing.TB) {
 // Kill ends the process with SIGKILL, paused or not. It returns when the process has ended.
 func (p *Process) Kill(t testing.TB) {
 	t.Helper()
-	if err := p.process.Stop(syscall.SIGKILL); err != nil {
+	if err := p.process.End(syscall.SIGKILL); err != nil {
 		t.Errorf("redistest: killing %s: %v", p.name, err)
 	}
 }
@@ -213,11 +174,9 @@ func (p *Process) Wait(t testing.TB) error {
 	if err := p.input.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		t.Fatalf("redistest: the input of %s: %v", p.name, err)
 	}
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
 	select {
 	case <-p.process.Done:
-	case <-deadline.C:
+	case <-time.After(patience):
 		t.Fatalf("redistest: %s has not ended within %v\n%s", p.name, patience, p.stderr())
 	}
 	if state := p.process.Cmd.ProcessState; !state.Success() {

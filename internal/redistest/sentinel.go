@@ -70,9 +70,7 @@ func (g *Sentinel) monitor(t testing.TB, master *Server) {
 		}
 		return err
 	})
-	if err := await(g.knowsAll); err != nil {
-		t.Fatalf("redistest: Sentinel on %s: %v", g.process.addr, err)
-	}
+	await(t, "Sentinel on "+g.process.addr, g.knowsAll)
 }
 
 // knowsAll returns nil if Sentinel knows every server and considers it healthy.
@@ -98,24 +96,13 @@ func (g *Sentinel) knowsAll(ctx context.Context) error {
 func (g *Sentinel) Servers() []*Server { return slices.Clone(g.servers) }
 
 // Master returns the server that Sentinel now names as the master, up or down.
-func (g *Sentinel) Master(t testing.TB) *Server {
+func (g *Sentinel) Master(t testing.TB) (master *Server) {
 	t.Helper()
-	var master *Server
-	err := await(func(ctx context.Context) (err error) {
+	await(t, "Sentinel on "+g.process.addr, func(ctx context.Context) (err error) {
 		master, err = g.master(ctx)
 		return err
 	})
-	if err != nil {
-		t.Fatalf("redistest: Sentinel on %s: %v", g.process.addr, err)
-	}
 	return master
-}
-
-// Replicas returns the servers except the current master.
-func (g *Sentinel) Replicas(t testing.TB) []*Server {
-	t.Helper()
-	master := g.Master(t)
-	return slices.DeleteFunc(g.Servers(), func(s *Server) bool { return s == master })
 }
 
 // Client returns a failover client, which asks Sentinel for the master. It has go-redis's default options, changed by
@@ -137,7 +124,7 @@ func (g *Sentinel) Client(t testing.TB, opts ...func(*redis.FailoverOptions)) *r
 func (g *Sentinel) Failover(t testing.TB) *Server {
 	t.Helper()
 	from := g.Master(t)
-	err := await(func(ctx context.Context) error {
+	await(t, "SENTINEL FAILOVER from "+from.addr, func(ctx context.Context) error {
 		return g.query(ctx, func(ctx context.Context, c *redis.SentinelClient) error {
 			// On a busy machine Sentinel may find no suitable replica, even after it has replied OK. Then it gives up, and is
 			// asked again. One reply must tell both who the master is and that nothing is in progress: a failover that ends
@@ -154,18 +141,14 @@ func (g *Sentinel) Failover(t testing.TB) *Server {
 			return cmp.Or(c.Failover(ctx, sentinelName).Err(), errors.New("failover requested"))
 		})
 	})
-	if err != nil {
-		t.Fatalf("redistest: SENTINEL FAILOVER from %s: %v", from.addr, err)
-	}
 	return g.WaitForFailover(t, from)
 }
 
 // WaitForFailover is for a test that has killed or paused from. It returns the new master when Sentinel names it and it
 // has that role.
-func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) *Server {
+func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) (to *Server) {
 	t.Helper()
-	var to *Server
-	err := await(func(ctx context.Context) (err error) {
+	await(t, "failover from "+from.addr, func(ctx context.Context) (err error) {
 		if to, err = g.master(ctx); err != nil {
 			return err
 		}
@@ -174,9 +157,6 @@ func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) *Server {
 		}
 		return inSync(ctx, to)
 	})
-	if err != nil {
-		t.Fatalf("redistest: failover from %s: %v", from.addr, err)
-	}
 	return to
 }
 
@@ -184,16 +164,13 @@ func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) *Server {
 // own writes since the failover, and refuses new ones.
 func (g *Sentinel) WaitForDemotion(t testing.TB, old *Server) {
 	t.Helper()
-	err := await(func(ctx context.Context) error {
+	await(t, "demotion of "+old.addr, func(ctx context.Context) error {
 		master, err := g.master(ctx)
 		if err != nil {
 			return err
 		}
 		return inSync(ctx, master, old)
 	})
-	if err != nil {
-		t.Fatalf("redistest: demotion of %s: %v", old.addr, err)
-	}
 }
 
 func (g *Sentinel) master(ctx context.Context) (master *Server, err error) {

@@ -60,7 +60,7 @@ func newServer(t testing.TB, args ...string) *Server {
 	t.Helper()
 	path := mustFindServer(t)
 	s := &Server{args: args}
-	s.run = child.Server{Name: "redis-server", Dir: t.TempDir(), Ready: s.answers, Last: syscall.SIGKILL, Command: func() *exec.Cmd {
+	s.run = child.Server{Name: "redis-server", Dir: t.TempDir(), Ready: s.answers, OnCrash: syscall.SIGKILL, Command: func() *exec.Cmd {
 		return exec.Command(path, slices.Concat(s.file, []string{
 			"--port", strconv.Itoa(s.run.Port),
 			"--bind", "127.0.0.1",
@@ -113,20 +113,20 @@ func (s *Server) answers(pid int) bool {
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() { s.Resume(t) })
-	s.process(t, "pausing", func() error { return s.run.Process().Pause() })
+	s.process(t, "pausing", s.run.Pause)
 }
 
 // Resume continues a paused process with SIGCONT. It has no effect on one that runs or has ended.
 func (s *Server) Resume(t testing.TB) {
 	t.Helper()
-	s.process(t, "resuming", func() error { return s.run.Process().Resume() })
+	s.process(t, "resuming", s.run.Resume)
 }
 
 // Kill ends the process with SIGKILL, paused or not. It returns when the process has ended and the port refuses
 // connections.
 func (s *Server) Kill(t testing.TB) {
 	t.Helper()
-	s.process(t, "killing", func() error { return s.run.Stop(syscall.SIGKILL) })
+	s.process(t, "killing", s.run.Crash)
 }
 
 // Restart kills the server if it runs, starts it again with the same port and arguments, and returns when it answers.
