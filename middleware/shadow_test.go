@@ -177,6 +177,7 @@ func TestShadowNeverRefuses(t *testing.T) {
 	}{
 		"no key":    {nil, noKey, nil, middleware.Unprotected, 0, ""},
 		"required":  {nil, noKey, []middleware.Option{middleware.WithRequired()}, middleware.MissingKey, 400, ""},
+		"malformed": {nil, key(strings.Repeat("a", 256)), nil, middleware.InvalidKey, 400, "255"},
 		"it panics": {func(*http.Request) (string, error) { panic("secret") }, key("a"), nil, middleware.KeyFailed, 500, "panicked"},
 		"it reads":  {keyfunc.Body(), key("a"), nil, middleware.Executed, 201, ""},
 		"it uses the body up": {func(r *http.Request) (string, error) {
