@@ -58,7 +58,7 @@ func parseQuoted(line string) (key, problem string) {
 	if !ok {
 		return "", "is not a string as in RFC 9651"
 	}
-	if rest, ok = skipParameters(rest); !ok || rest != "" {
+	if rest != "" && !parameters.MatchString(rest) {
 		return "", "has text after the string that is not a parameter"
 	}
 	if key = escaped; strings.Contains(key, `\`) { // Replace always allocates
@@ -71,6 +71,24 @@ func parseQuoted(line string) (key, problem string) {
 		return "", problemLong
 	}
 	return key, ""
+}
+
+// cutString scans a String, section 4.2.5. s begins with its first quote, and escaped is the text between the quotes.
+func cutString(s string) (escaped, rest string, ok bool) {
+	for i := 1; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return s[1:i], s[i+1:], true
+		case c == '\\':
+			i++
+			if i == len(s) || s[i] != '"' && s[i] != '\\' {
+				return "", "", false
+			}
+		case c < ' ' || c > '~':
+			return "", "", false
+		}
+	}
+	return "", "", false
 }
 
 // unescape removes the escapes from a String.
