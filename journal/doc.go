@@ -27,11 +27,11 @@
 //
 // An operation whose effect is in the journal's database stores its effect and its record in one transaction. A journal
 // offers that as a function of its own, such as sqljournal's InTx, which calls [Transact]. Transact finds the run by
-// the context, where its door has put it ([NewContext]).
+// the context, where its door has put it.
 //
 // # How this package may grow
 //
-// From version 1.0 on, Journal and [Transactor] get no further methods, so that every implementation goes on to
+// From version 1.0 on, Journal gets no further methods, so that every implementation goes on to
 // compile. What a later version asks of a journal is an interface of its own, which doors look for by a type assertion
 // and can do without. [Run], [Entry] and [Commit] may get fields, whose zero value means what holds today: write their
 // fields with names. A state and an error keep their meaning.

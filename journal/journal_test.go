@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/onceguard/onceguard/internal/inrun"
 	"github.com/onceguard/onceguard/journal"
 )
 
@@ -24,6 +25,11 @@ func (d *door) Transact(
 	return errors.Join(d.err, do(func() (journal.Commit, error) { return journal.Commit{Run: d.run}, nil }))
 }
 
+// inRun returns a context of a run; run is nil if it has no journal.
+func inRun(ctx context.Context, run any) context.Context {
+	return context.WithValue(ctx, inrun.Key{}, run)
+}
+
 // table is a journal that is only compared.
 type table struct{ journal.Journal }
 
@@ -31,15 +37,15 @@ func TestContext(t *testing.T) {
 	t.Parallel()
 	outer := &door{run: journal.Run{Key: "outer"}, of: &table{}}
 	inner := &door{run: journal.Run{Key: "inner"}, of: &table{}}
-	inOuter := journal.NewContext(t.Context(), outer)
+	inOuter := inRun(t.Context(), outer)
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		want *door
 	}{
 		"outside of a run":                  {t.Context(), nil},
 		"in a run":                          {context.WithoutCancel(inOuter), outer},
-		"in a run inside of another":        {journal.NewContext(inOuter, inner), inner},
-		"in a run without a journal inside": {journal.NewContext(inOuter, nil), nil},
+		"in a run inside of another":        {inRun(inOuter, inner), inner},
+		"in a run without a journal inside": {inRun(inOuter, nil), nil},
 	} {
 		run, of, ok := journal.FromContext(c.ctx)
 		switch {
@@ -57,7 +63,7 @@ func TestTransact(t *testing.T) {
 	t.Parallel()
 	errDoor, errDo := errors.New("the door's"), errors.New("the operation's")
 	d := &door{run: journal.Run{Key: "key"}, err: errDoor}
-	err := journal.Transact(journal.NewContext(t.Context(), d), func(seal func() (journal.Commit, error)) error {
+	err := journal.Transact(inRun(t.Context(), d), func(seal func() (journal.Commit, error)) error {
 		commit, err := seal()
 		if commit.Run.Key != "key" || err != nil {
 			t.Errorf("seal: %q, %v", commit.Run.Key, err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/onceguard/onceguard/internal/inrun"
 )
 
 // Commit is what a [Journal] stores in the operation's own transaction, so that the effect and its record are committed
@@ -17,33 +19,26 @@ type Commit struct {
 // Errors of an operation's transaction.
 var (
 	// ErrAnswered means that the door answers by itself: another run has taken effect, or it is not known yet whether
-	// this one has. The operation should return: what it still writes is discarded. A write of the response also
-	// returns ErrAnswered once the transaction is committed.
+	// this one has. The operation should return: what it still writes is discarded. A write of the response, and a second
+	// transaction, also return ErrAnswered once the transaction is committed.
 	ErrAnswered = errors.New("journal: the run is answered already")
 
-	// ErrNoResponse means that the transaction was rolled back because the operation had left no response by its end.
-	// At the HTTP door, a buffering ResponseWriter between the middleware and the handler must pass the response on
-	// before that.
-	ErrNoResponse = errors.New("journal: no response was written in the transaction")
+	// ErrNoResponse means that the transaction was rolled back because the operation had left no whole response by its
+	// end. At the HTTP door, a buffering ResponseWriter between the middleware and the handler must pass the response on
+	// before that, and a response has the length of its Content-Length.
+	ErrNoResponse = errors.New("journal: no whole response was written in the transaction")
 
 	// ErrTooLong means that the transaction was rolled back because the response is longer than the door stores.
 	ErrTooLong = errors.New("journal: the response is too long to be stored")
-
-	// ErrBroken means that the transaction was rolled back because the response is not complete. At the HTTP door, it
-	// is shorter or longer than its Content-Length.
-	ErrBroken = errors.New("journal: the response is incomplete")
-
-	// ErrTwice means that this run has committed a transaction before. The second one did not begin.
-	ErrTwice = errors.New("journal: the run has committed a transaction already")
 
 	// ErrUncommitted means that code which runs its own transaction returned no error, but has not stored the record in
 	// it. It is not known whether that transaction was committed.
 	ErrUncommitted = errors.New("journal: the transaction ended without the journal's record")
 )
 
-// Transactor is a run with a journal, as its door puts it into the context of the operation ([NewContext]). Both
+// transactor is a run with a journal, as its door puts it into the context of the operation under [inrun.Key]. Both
 // methods may be called concurrently.
-type Transactor interface {
+type transactor interface {
 	// Journaled returns the run, and the journal in which it was begun.
 	Journaled() (run Run, of Journal)
 
@@ -51,18 +46,10 @@ type Transactor interface {
 	Transact(do func(seal func() (Commit, error)) error, findEntry func(run Run, sealed bool) (Entry, error)) error
 }
 
-type contextKey struct{}
-
-// NewContext returns a context that belongs to t's run. It is for doors. A door whose run has no journal passes nil if
-// ctx belongs to a run with one, so that the operation is not taken for a part of that run.
-func NewContext(ctx context.Context, t Transactor) context.Context {
-	return context.WithValue(ctx, contextKey{}, t)
-}
-
 // FromContext returns the run that ctx belongs to, and its journal. ok is false outside of a run, and in a run without
 // a journal.
 func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
-	t, ok := ctx.Value(contextKey{}).(Transactor)
+	t, ok := ctx.Value(inrun.Key{}).(transactor)
 	if !ok {
 		return Run{}, nil, false
 	}
@@ -76,8 +63,8 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 //
 // do begins the transaction, runs the operation's part of it, calls seal, stores the [Commit] that seal returns in the
 // same transaction, commits, and returns nil. On any error, its own or seal's, it rolls back and returns that error.
-// seal makes the response final, and returns [ErrNoResponse], [ErrTooLong] or [ErrBroken] if it cannot be stored. Until
-// do has returned, nothing of the response is sent.
+// seal makes the response final, and returns [ErrNoResponse] or [ErrTooLong] if it cannot be stored. Until do has
+// returned, nothing of the response is sent.
 //
 // After a COMMIT that has failed for certain, do may run the operation's part again and call seal again. What was
 // written before the earlier seal does not count then: the response is as it was before Transact, and the last seal is
@@ -90,11 +77,10 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 //
 // Transact returns nil if and only if the transaction is committed. Its errors are
 //
-//   - [ErrAnswered]: the door answers by itself, because another run's response is stored, or because it is not known
-//     whether this transaction was committed.
+//   - [ErrAnswered]: the door answers by itself, because another run's response is stored, because it is not known
+//     whether this transaction was committed, or because the run has committed a transaction before.
 //   - [ErrUncommitted]: do has returned nil without a successful seal, or its last attempt has written a response without
 //     one. It is not known what do has done. The door answers by itself.
-//   - [ErrTwice]: the run has committed a transaction before.
 //   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
 //     operation answers, or calls Transact again. At the HTTP door, middleware.ErrCommitted means that a part of the
 //     response was sent before.
@@ -111,7 +97,7 @@ func Transact(
 	ctx context.Context,
 	do func(seal func() (Commit, error)) error, findEntry func(run Run, sealed bool) (Entry, error),
 ) error {
-	t, ok := ctx.Value(contextKey{}).(Transactor)
+	t, ok := ctx.Value(inrun.Key{}).(transactor)
 	if !ok {
 		panic("journal.Transact: the context belongs to no run with a journal")
 	}

@@ -27,7 +27,7 @@ func TestTransactionFails(t *testing.T) {
 			"the handler's error":     {func(http.ResponseWriter) error { return errOwn }, nil, nil, errOwn, 500, 0},
 			"no response":             {func(http.ResponseWriter) error { return nil }, nil, nil, journal.ErrNoResponse, 500, 0},
 			"too long":                {long, nil, nil, journal.ErrTooLong, 500, 0},
-			"broken":                  {broken, nil, nil, journal.ErrBroken, 500, 0},
+			"broken":                  {broken, nil, nil, journal.ErrNoResponse, 500, 0},
 			"COMMIT is not executed":  {created, fails("commit"), nil, errDown, 500, 0},
 			"reply to COMMIT is lost": {created, nil, fails("commit"), nil, 201, 1},
 			"database goes away":      {created, fails("commit"), fails("truth"), journal.ErrAnswered, 503, 0},

@@ -28,14 +28,14 @@ func alone(t *testing.T, test func(d *desk, j *memJournal), opts ...once.Option)
 
 func TestAlone(t *testing.T) {
 	alone(t, func(d *desk, _ *memJournal) {
-		if e := d.want(d.do(d.charge), 1, false, once.Executed); e.Err != nil || e.Claim.Duration != 0 {
+		if e := d.want(d.do(d.charge), 1, false, "executed"); e.Err != nil || e.Claim.Duration != 0 {
 			d.t.Errorf("%+v, want no error", e)
 		}
-		d.want(d.do(d.charge), 1, true, once.Replayed)
-		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
-		d.want(d.do(d.charge, scope("bob")), 2, false, once.Executed)
-		d.wantError(d.do(fails(once.NothingHappened(errDeclined)), id("2")), "declined", false, once.Freed)
-		d.want(d.do(d.charge, id("2")), 4, false, once.Executed)
+		d.want(d.do(d.charge), 1, true, "replayed")
+		d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, "reused")
+		d.want(d.do(d.charge, scope("bob")), 2, false, "executed")
+		d.wantError(d.do(fails(once.NothingHappened(errDeclined)), id("2")), "declined", false, "freed")
+		d.want(d.do(d.charge, id("2")), 4, false, "executed")
 	})
 }
 
@@ -43,7 +43,7 @@ func TestAlone(t *testing.T) {
 func TestAloneFreedByTheOtherDoor(t *testing.T) {
 	alone(t, func(d *desk, j *memJournal) {
 		d.do(fails(once.Unknown(errDeclined)))
-		e := d.event(once.Unsure)
+		e := d.event("unknown")
 		j.overdue()
 		m := middleware.New(d.locker, keyfunc.Anonymous(), middleware.WithJournal(j))
 		resolve := func(r middleware.Resolution) error { return m.Resolve(d.t.Context(), e.Key, j.rows[e.Key].Token, r) }
@@ -53,7 +53,7 @@ func TestAloneFreedByTheOtherDoor(t *testing.T) {
 		if err := resolve(middleware.NothingHappened()); err != nil {
 			d.t.Fatal(err)
 		}
-		d.want(d.do(d.charge), 2, false, once.Executed)
+		d.want(d.do(d.charge), 2, false, "executed")
 		if seen, err := m.Inspect(d.t.Context(), e.Key); err != nil || seen.Stored == nil || seen.Run != middleware.FunctionRun {
 			d.t.Errorf("Inspect: %+v, %v", seen.Stored, err)
 		}

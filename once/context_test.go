@@ -24,12 +24,12 @@ func TestCallersContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		a := d.doIn(ctx, func(ctx context.Context) (receipt, error) { return receipt{Number: 1}, ctx.Err() })
-		d.want(a, 1, false, once.Executed)
+		d.want(a, 1, false, "executed")
 
 		ctx, cancel = context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 		defer cancel()
 		a = d.doIn(ctx, d.charge, id("2"))
-		d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+		d.wantRefused(a, once.ErrUnavailable, "store-unavailable")
 		if !errors.Is(a.err, context.DeadlineExceeded) {
 			t.Errorf("%v, want DeadlineExceeded", a.err)
 		}
@@ -43,7 +43,7 @@ func TestCallersContext(t *testing.T) {
 			}
 			return receipt{}, nil
 		}, id("3"))
-		d.event(once.Executed)
+		d.event("executed")
 	})
 }
 
@@ -57,14 +57,14 @@ func TestWithCancel(t *testing.T) {
 			<-ctx.Done()
 			return receipt{}, context.Cause(ctx)
 		})
-		d.wantError(a, shutdown.Error(), false, once.Freed)
+		d.wantError(a, shutdown.Error(), false, "freed")
 		a = d.doIn(ctx, d.charge)
-		d.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+		d.wantRefused(a, once.ErrUnavailable, "store-unavailable")
 		if !errors.Is(a.err, shutdown) {
 			t.Errorf("%v, want the cause of ctx", a.err)
 		}
 		d.wantRuns(1)
-		d.want(d.do(func(ctx context.Context) (receipt, error) { return receipt{Number: 2}, ctx.Err() }), 2, false, once.Executed)
+		d.want(d.do(func(ctx context.Context) (receipt, error) { return receipt{Number: 2}, ctx.Err() }), 2, false, "executed")
 	})
 }
 
@@ -128,8 +128,8 @@ func TestContextEndsWithTheFunction(t *testing.T) {
 			}
 			once.FromContext(left).Retain(time.Second) // too late
 			b.Elapse(t, time.Hour)
-			d.event(once.Executed)
-			d.want(d.do(d.charge), 0, true, once.Replayed)
+			d.event("executed")
+			d.want(d.do(d.charge), 0, true, "replayed")
 		}
 	})
 }
@@ -141,8 +141,8 @@ func TestMaxDuration(t *testing.T) {
 			<-ctx.Done()
 			return receipt{Number: 1}, nil // late, and the key is still free for it
 		})
-		d.want(a, 1, false, once.Executed)
-		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.want(a, 1, false, "executed")
+		d.want(d.do(d.charge), 1, true, "replayed")
 	})
 }
 
@@ -158,13 +158,13 @@ func TestExecution(t *testing.T) {
 			e.Retain(time.Hour)
 			return receipt{Number: 1}, nil
 		})
-		if e := d.event(once.Executed); e.Key != key || !strings.HasPrefix(key, "test:{") {
+		if e := d.event("executed"); e.Key != key || !strings.HasPrefix(key, "test:{") {
 			t.Errorf("the key is %q, and %q in the Event", key, e.Key)
 		}
 		b.Elapse(t, 30*time.Minute) // half of it: the machine's time counts, too
-		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.want(d.do(d.charge), 1, true, "replayed")
 		b.Elapse(t, 30*time.Minute)
-		d.want(d.do(d.charge), 2, false, once.Executed)
+		d.want(d.do(d.charge), 2, false, "executed")
 
 		var none *once.Execution
 		if none.Retain(time.Hour); none.Key() != "" || none.Fence() != 0 || once.FromContext(t.Context()) != nil {

@@ -38,7 +38,7 @@ func TestDoorsDoNotReadEachOther(t *testing.T) {
 			wantUnreadable() // the claim's note
 			return receipt{Number: 1}, nil
 		})
-		d.event(once.Executed)
+		d.event("executed")
 		wantUnreadable()
 		if handled > 0 {
 			t.Error("the handler ran")
@@ -46,7 +46,7 @@ func TestDoorsDoNotReadEachOther(t *testing.T) {
 
 		b.FlushAll(t)
 		post()
-		d.wantRefused(d.do(d.charge), once.ErrUnreadable, once.Unreadable)
+		d.wantRefused(d.do(d.charge), once.ErrUnreadable, "unreadable")
 		if d.wantRuns(1); handled != 1 {
 			t.Errorf("the handler ran %d times", handled)
 		}
@@ -77,8 +77,8 @@ func TestInsideOfAHandler(t *testing.T) {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
 		}
-		d.event(once.Executed)
-		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.event("executed")
+		d.want(d.do(d.charge), 1, true, "replayed")
 		d.wantRuns(1)
 	})
 }

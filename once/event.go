@@ -1,58 +1,43 @@
 package once
 
 import (
-	"errors"
 	"time"
 
 	"github.com/onceguard/onceguard/internal/run"
-	"github.com/onceguard/onceguard/lock"
 )
 
-// Outcome names what happened to a call of [Do]. The words are those of package middleware.
-type Outcome string
+// Outcome names what happened to a call of [Do]. It is the type of package middleware's Outcome, and the constants there
+// have these words.
+//
+// Of a run:
+//
+//   - "executed": the function ran, and its value or error is stored.
+//   - "not-stored": the function ran, and its result was not or, if Err is set, could not be stored.
+//   - "freed": the function ran and returned an error, which is not stored: the next call runs.
+//   - "unknown": it is not known whether the function took effect. Err is the reason.
+//   - "panicked": the function panicked or called runtime.Goexit, so it is not known whether it took effect.
+//   - "lease-lost": the function ran, and another call, an operator or another program took its key before the end. Both
+//     may have taken effect.
+//   - "unprotected": the function ran without Redis ([WithFailOpen]). Err is why.
+//
+// Of a duplicate:
+//
+//   - "replayed": the stored value or error was returned.
+//   - "in-flight": [ErrInFlight]. Err is set if the call was not allowed to wait, or Redis failed during the wait.
+//   - "reused": [ErrReused].
+//   - "not-replayable": [ErrNotStored] or, for a waiter, [ErrFailed].
+//   - "outcome-unknown": [ErrOutcomeUnknown].
+//   - "unreadable": [ErrUnreadable]. Err is the reason.
+//
+// Of a call that was refused before it could run:
+//
+//   - "invalid-key": [ErrInvalidKey]. Err is the reason.
+//   - "store-unavailable": [ErrUnavailable].
+type Outcome = run.Outcome
 
-// Outcomes of a run.
-const (
-	// Executed: the function ran, and its value or error is stored.
-	Executed Outcome = "executed"
-	// NotStored: the function ran, and its result was not or, if Err is set, could not be stored.
-	NotStored Outcome = "not-stored"
-	// Freed: the function ran and returned an error, which is not stored: the next call runs.
-	Freed Outcome = "freed"
-	// Unsure: it is not known whether the function took effect; Err is the reason.
-	Unsure Outcome = "unknown"
-	// Panicked: the function panicked or called runtime.Goexit, so it is not known whether it took effect.
-	Panicked Outcome = "panicked"
-	// LeaseLost: the function ran, and another call, an operator or another program took its key before the end. Both may
-	// have taken effect.
-	LeaseLost Outcome = "lease-lost"
-	// Unprotected: the function ran without Redis ([WithFailOpen]). Err is why.
-	Unprotected Outcome = "unprotected"
-)
-
-// Outcomes of a duplicate.
-const (
-	// Replayed: the stored value or error was returned.
-	Replayed Outcome = "replayed"
-	// InFlight: [ErrInFlight]. Err is set if the call was not allowed to wait, or Redis failed during the wait.
-	InFlight Outcome = "in-flight"
-	// Reused: [ErrReused].
-	Reused Outcome = "reused"
-	// NotReplayable: [ErrNotStored] or, for a waiter, [ErrFailed].
-	NotReplayable Outcome = "not-replayable"
-	// OutcomeUnknown: [ErrOutcomeUnknown].
-	OutcomeUnknown Outcome = "outcome-unknown"
-	// Unreadable: [ErrUnreadable]. Err is the reason.
-	Unreadable Outcome = "unreadable"
-)
-
-// Outcomes of a call that was refused before it could run. Nothing ran.
-const (
-	// InvalidKey: [ErrInvalidKey]. Err is the reason.
-	InvalidKey Outcome = "invalid-key"
-	// StoreUnavailable: [ErrUnavailable].
-	StoreUnavailable Outcome = "store-unavailable"
-)
+// Phase is a part of the time that a call took: its Start, with a monotonic reading, and its Duration. It is zero if the
+// phase did not happen. It is the type of package middleware's Phase.
+type Phase = run.Phase
 
 // Event is what [WithObserver] reports about one call of [Do].
 type Event struct {
@@ -60,10 +45,10 @@ type Event struct {
 	Operation string // of the Key
 	Key       string // the storage key: the Key as it stands in Redis, hashed; empty if the Key is invalid
 	Failed    bool   // the function has returned an error, now or in the run whose error is returned again
-	Pending   bool   // the result is not stored yet: storing goes on in the background (lock.ErrPending)
 
-	// Err is why something failed in Redis, the journal or the codec, or why an outcome is Unsure. Of the function's
-	// own errors, Err has only the one that is marked [Unknown], without what wraps the mark.
+	// Err is why something failed in Redis, the journal or the codec, or why an outcome is unknown. It is
+	// lock.ErrPending if the result is not stored yet, and storing goes on in the background. Of the function's own
+	// errors, Err has only the one that is marked [Unknown], without what wraps the mark.
 	Err error
 
 	// Size is the length in bytes of the record of the result, as it is stored: encrypted, compressed. It is 0 if no
@@ -72,7 +57,7 @@ type Event struct {
 	// Age is the time since the replayed result was completed, by the wall clocks of two processes. It is never
 	// negative, and 0 if none was replayed.
 	Age time.Duration
-	// FirstRunning and FirstEnded are those of [Refused], if Outcome is Reused.
+	// FirstRunning and FirstEnded are those of [Refused], if Outcome is "reused".
 	FirstRunning bool
 	FirstEnded   time.Time
 
@@ -84,16 +69,10 @@ type Event struct {
 	Settle  Phase // from the function's return: the result was stored, in the journal too, or the key was freed
 }
 
-// Phase is a part of the time that a call took.
-type Phase struct {
-	Start    time.Time // with a monotonic reading; zero if the phase did not happen
-	Duration time.Duration
-}
-
 // report calls the observer with the Event of the result.
 func (c *call) report(result *run.Result, failed bool) {
 	e := Event{
-		Outcome: Outcome(result.Outcome), Failed: failed, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),
+		Outcome: result.Outcome, Failed: failed, Err: result.Err, Size: result.Size, Settle: result.Settle,
 		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
 	}
 	if result.Kind == run.Stored {
@@ -104,12 +83,12 @@ func (c *call) report(result *run.Result, failed bool) {
 
 // emit completes the Event and calls the observer.
 func (c *call) emit(e Event) {
+	c.reported = true
 	if c.observe == nil {
 		return
 	}
 	p := &c.run.Phases
 	e.Operation, e.Key, e.Err = c.operation, c.run.StorageKey, unmark(e.Err)
-	e.Claim, e.Wait, e.Journal, e.Run = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
-	e.Pending = errors.Is(e.Err, lock.ErrPending)
+	e.Claim, e.Wait, e.Journal, e.Run = p.Claim, p.Wait, p.Journal, p.Operation
 	c.observe(c.ctx, e)
 }

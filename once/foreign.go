@@ -15,7 +15,10 @@ import (
 //     acknowledges a message because of Do's answer never acts on that of an inner Do, which its function has returned.
 //
 // The text stays, and so does everything else that errors.Is and errors.As find in the error.
-type foreign struct{ unmarked }
+type foreign struct {
+	err         error
+	hidesAnswer bool // and not only the marks
+}
 
 // foreignOf returns err without a mark around it. If there is more in err to be hidden, it returns a foreign.
 func foreignOf(err error) error {
@@ -26,44 +29,34 @@ func foreignOf(err error) error {
 		}
 		err = m.err
 	}
-	if err == nil || !isAnswer(err) && knowledgeOf(err) == noMark {
-		return err
+	if err == nil || !isAnswer(err) {
+		return unmark(err)
 	}
-	return &foreign{unmarked{err}}
+	return &foreign{err, true}
 }
-
-func (f *foreign) Is(target error) bool {
-	return !slices.Contains(answers, target) && f.unmarked.Is(target)
-}
-
-func (f *foreign) As(target any) bool {
-	switch target.(type) {
-	case **Refused, **StoredError:
-		return false
-	}
-	return f.unmarked.As(target)
-}
-
-// unmarked is an error whose marks are hidden.
-type unmarked struct{ err error }
 
 // unmark returns err, without the marks in it.
 func unmark(err error) error {
 	if knowledgeOf(err) == noMark {
 		return err
 	}
-	return &unmarked{err}
+	return &foreign{err, false}
 }
 
-func (u *unmarked) Error() string { return u.err.Error() }
+func (f *foreign) Error() string { return f.err.Error() }
 
-func (u *unmarked) Is(target error) bool { return errors.Is(u.err, target) }
+func (f *foreign) Is(target error) bool {
+	return !(f.hidesAnswer && slices.Contains(answers, target)) && errors.Is(f.err, target)
+}
 
-func (u *unmarked) As(target any) bool {
-	if _, isMark := target.(**mark); isMark {
+func (f *foreign) As(target any) bool {
+	switch target.(type) {
+	case **mark:
 		return false
+	case **Refused, **StoredError:
+		return !f.hidesAnswer && errors.As(f.err, target)
 	}
-	return errors.As(u.err, target)
+	return errors.As(f.err, target)
 }
 
 // answers are the Reasons of a Refused.

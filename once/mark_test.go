@@ -13,7 +13,7 @@ import (
 
 // What becomes of a key after each error, without and with WithAtMostOnce.
 func TestErrors(t *testing.T) {
-	const freed, stored, left = once.Freed, once.Executed, once.Unsure
+	const freed, stored, left once.Outcome = "freed", "executed", "unknown"
 	for name, c := range map[string]struct {
 		err             error
 		usually, strict once.Outcome
@@ -53,21 +53,21 @@ func (d *desk) wantNext(b redistest.Backend, outcome once.Outcome, strict bool) 
 	d.t.Helper()
 	next := d.do(d.charge)
 	switch outcome {
-	case once.Freed:
-		d.want(next, 2, false, once.Executed)
-	case once.Executed:
-		d.wantError(next, "declined", true, once.Replayed)
+	case "freed":
+		d.want(next, 2, false, "executed")
+	case "executed":
+		d.wantError(next, "declined", true, "replayed")
 		d.wantRuns(1)
 	default:
-		d.wantRefused(next, once.ErrInFlight, once.InFlight)
+		d.wantRefused(next, once.ErrInFlight, "in-flight")
 		b.Elapse(d.t, leaseTTL)
 		next = d.do(d.charge)
 		if strict {
-			d.wantRefused(next, once.ErrOutcomeUnknown, once.OutcomeUnknown)
+			d.wantRefused(next, once.ErrOutcomeUnknown, "outcome-unknown")
 			d.wantRuns(1)
 			return
 		}
-		d.want(next, 2, false, once.Executed)
+		d.want(next, 2, false, "executed")
 	}
 }
 
@@ -105,9 +105,9 @@ func TestValueWithAnError(t *testing.T) {
 		if a := d.do(partly); a.receipt.Number != 9 {
 			t.Errorf("%+v", a)
 		}
-		d.event(once.Executed)
+		d.event("executed")
 		a := d.do(d.charge)
-		if d.wantError(a, "declined", true, once.Replayed); a.receipt != (receipt{}) {
+		if d.wantError(a, "declined", true, "replayed"); a.receipt != (receipt{}) {
 			t.Errorf("%+v", a)
 		}
 	})
@@ -135,9 +135,9 @@ func TestMarksOfAnInnerDo(t *testing.T) {
 			if !errors.Is(a.err, errDeclined) {
 				t.Errorf("%s: %v", name, a.err)
 			}
-			inner.event(once.Freed)
-			outer.event(once.Executed)
-			outer.wantError(outer.do(outer.charge), a.err.Error(), true, once.Replayed)
+			inner.event("freed")
+			outer.event("executed")
+			outer.wantError(outer.do(outer.charge), a.err.Error(), true, "replayed")
 			outer.wantRuns(1)
 		}
 	})
@@ -149,13 +149,13 @@ func TestInnerDoWithTheSameKey(t *testing.T) {
 		d := open(t, b)
 		a := d.do(func(ctx context.Context) (receipt, error) {
 			a := d.doIn(ctx, d.charge)
-			d.wantRefused(a, once.ErrInFlight, once.InFlight)
+			d.wantRefused(a, once.ErrInFlight, "in-flight")
 			return receipt{}, a.err
 		})
 		if a.err == nil || errors.Is(a.err, once.ErrInFlight) || a.err.Error() != once.ErrInFlight.Error() {
 			t.Errorf("%+v, want the text of ErrInFlight", a)
 		}
-		d.event(once.Freed)
+		d.event("freed")
 		d.wantRuns(1)
 	})
 }

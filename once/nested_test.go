@@ -55,7 +55,7 @@ func TestMarkOfWhatDoWraps(t *testing.T) {
 		},
 		"the Event": func(ctx context.Context, d *desk) error {
 			d.doIn(cancelled(ctx, once.NothingHappened(errDeclined)), d.charge, id("inner"))
-			return d.event(once.StoreUnavailable).Err
+			return d.event("store-unavailable").Err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,11 +71,11 @@ func TestMarkOfWhatDoWraps(t *testing.T) {
 				}
 				var refused *once.Refused
 				if errors.As(returned, &refused) && refused.Retryable { // see TestRefusalOfAnInnerDo
-					outer.event(once.Unsure)
-					outer.wantRefused(outer.do(outer.charge), once.ErrInFlight, once.InFlight)
+					outer.event("unknown")
+					outer.wantRefused(outer.do(outer.charge), once.ErrInFlight, "in-flight")
 				} else {
-					outer.event(once.Executed)
-					outer.wantError(outer.do(outer.charge), a.err.Error(), true, once.Replayed)
+					outer.event("executed")
+					outer.wantError(outer.do(outer.charge), a.err.Error(), true, "replayed")
 				}
 				outer.wantRuns(1)
 			})
@@ -130,7 +130,7 @@ func TestAnswerOfAnInnerDo(t *testing.T) {
 					returned = wrap(inner(ctx, d))
 					return receipt{}, returned
 				})
-				outer.event(once.Freed)
+				outer.event("freed")
 				var refused *once.Refused
 				var stored *once.StoredError
 				if errors.As(a.err, &refused) || errors.As(a.err, &stored) || a.err.Error() != returned.Error() {
@@ -144,7 +144,7 @@ func TestAnswerOfAnInnerDo(t *testing.T) {
 				if strings.HasSuffix(how, "joined") && !errors.Is(a.err, errDeclined) || name == "ErrUnavailable" && !errors.Is(a.err, errDeclined) {
 					t.Errorf("%v is no %v", a.err, errDeclined)
 				}
-				outer.want(outer.do(outer.charge), 2, false, once.Executed)
+				outer.want(outer.do(outer.charge), 2, false, "executed")
 			})
 		}
 	}
@@ -155,7 +155,7 @@ func TestAnswerOfAnInnerDo(t *testing.T) {
 // fault: a consumer's function, which runs at most once, returns that an inner Do is in flight. Expected: the message is
 // neither acknowledged nor run again at once, unless the function has said what has happened
 func TestRefusalOfAnInnerDo(t *testing.T) {
-	const freed, stored, left = once.Freed, once.Executed, once.Unsure
+	const freed, stored, left once.Outcome = "freed", "executed", "unknown"
 	itself := func(err error) error { return err }
 	for name, c := range map[string]struct {
 		edit            edit // of the inner key, whose outcome is unknown
@@ -200,11 +200,11 @@ func TestRefusalOfAnInnerDo(t *testing.T) {
 					next := outer.do(outer.charge)
 					switch want {
 					case freed:
-						outer.want(next, 2, false, once.Executed)
+						outer.want(next, 2, false, "executed")
 					case stored:
-						outer.wantError(next, a.err.Error(), true, once.Replayed)
+						outer.wantError(next, a.err.Error(), true, "replayed")
 					case left:
-						outer.wantRefused(next, once.ErrInFlight, once.InFlight)
+						outer.wantRefused(next, once.ErrInFlight, "in-flight")
 					}
 				})
 			}

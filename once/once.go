@@ -69,8 +69,9 @@ func Do[T any](
 	var own T // what f has returned
 	var ownErr error
 	c := &call{Guard: g, ctx: ctx, operation: key.Operation}
-	if err := c.read(&key); err != nil {
-		c.emit(Event{Outcome: InvalidKey, Err: err})
+	defer c.reportPanic()
+	if err := key.read(&c.run.Request); err != nil {
+		c.emit(Event{Outcome: outcomeInvalidKey, Err: err})
 		return v, false, &Refused{Reason: ErrInvalidKey, cause: err}
 	}
 	result := c.do(func(ctx context.Context) (any, error) {
@@ -92,6 +93,21 @@ type call struct {
 	ctx       context.Context // the caller's
 	operation string
 	run       run.Run
+	reported  bool // the observer was called
+}
+
+// outcomeInvalidKey is that of a call that was refused before it could begin.
+const outcomeInvalidKey Outcome = "invalid-key"
+
+// reportPanic calls the observer if a codec has ended the call by a panic or runtime.Goexit.
+func (c *call) reportPanic() {
+	switch {
+	case c.reported:
+	case c.run.Key == "":
+		c.emit(Event{Outcome: outcomeInvalidKey, Err: errCodecPanicked})
+	default:
+		c.emit(Event{Outcome: run.OutcomeUnreadable, Err: errCodecPanicked})
+	}
 }
 
 // do claims the key, runs f if it may, and concludes the run. The Result is Own or Unprotected if what f has returned
@@ -114,29 +130,9 @@ func (c *call) do(f func(context.Context) (any, error)) run.Result {
 	return result
 }
 
-// read reads the key. It reports a panic of the Input's JSON.
-func (c *call) read(key *Key) error {
-	returned := false
-	defer func() {
-		if !returned {
-			c.emit(Event{Outcome: InvalidKey, Err: errCodecPanicked})
-		}
-	}()
-	err := key.read(&c.run.Request)
-	returned = true
-	return err
-}
-
 // replay returns what the record has: a value or an error. A value that T cannot take is a refusal.
 func replay[T any](c *call, result *run.Result) (v T, replayed bool, err error) {
-	decoded := false
-	defer func() {
-		if !decoded {
-			c.report(&run.Result{Outcome: run.OutcomeUnreadable, Err: errCodecPanicked, Settle: result.Settle}, false)
-		}
-	}()
 	err = c.decode(result.Record.Body, &v)
-	decoded = true
 	if _, isStored := err.(*StoredError); err == nil || isStored {
 		c.report(result, err != nil)
 		return v, true, err

@@ -17,12 +17,12 @@ import (
 func TestReplay(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		d := open(t, b)
-		if e := d.want(d.do(d.charge), 1, false, once.Executed); e.Size == 0 || e.Failed || e.Run.Start.IsZero() || e.Settle.Start.IsZero() {
+		if e := d.want(d.do(d.charge), 1, false, "executed"); e.Size == 0 || e.Failed || e.Run.Start.IsZero() || e.Settle.Start.IsZero() {
 			t.Errorf("%+v", e)
 		}
 		other := open(t, b) // another process
 		for range 2 {
-			e := other.want(other.do(other.charge), 1, true, once.Replayed)
+			e := other.want(other.do(other.charge), 1, true, "replayed")
 			if e.Size == 0 || e.Age <= 0 || e.Age > time.Hour || e.Claim.Start.IsZero() || !e.Run.Start.IsZero() || e.Err != nil {
 				t.Errorf("%+v", e)
 			}
@@ -30,7 +30,7 @@ func TestReplay(t *testing.T) {
 		d.wantRuns(1)
 		other.wantRuns(0)
 		b.Elapse(t, 24*time.Hour)
-		d.want(d.do(d.charge), 2, false, once.Executed)
+		d.want(d.do(d.charge), 2, false, "executed")
 	})
 }
 
@@ -41,7 +41,7 @@ func TestOtherKeys(t *testing.T) {
 		for i, edits := range [][]edit{
 			nil, {scope("bob")}, {id("2")}, {scope("an"), id("n1")}, {scope("ann1:"), id("1")}, {scope(once.Anyone)}, {scope("anyone")},
 		} {
-			d.want(d.do(d.charge, edits...), int64(i+1), false, once.Executed)
+			d.want(d.do(d.charge, edits...), int64(i+1), false, "executed")
 		}
 		a := d.do(d.charge, operation("refund"))
 		if a.err != nil || a.replayed || a.receipt.Number != 8 {
@@ -72,7 +72,7 @@ func TestInvalidKeys(t *testing.T) {
 		if err := refusalError(a, once.ErrInvalidKey); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if e := <-d.events; e.Outcome != once.InvalidKey || e.Key != "" || e.Err == nil {
+		if e := <-d.events; e.Outcome != "invalid-key" || e.Key != "" || e.Err == nil {
 			t.Errorf("%s: %+v", name, e)
 		}
 	}
@@ -89,7 +89,7 @@ func TestInput(t *testing.T) {
 		first := func() (isRunning bool, ended time.Time) {
 			t.Helper()
 			a := d.do(d.charge, input("other"))
-			e := d.wantRefused(a, once.ErrReused, once.Reused)
+			e := d.wantRefused(a, once.ErrReused, "reused")
 			var refused *once.Refused
 			if !errors.As(a.err, &refused) || refused.FirstRunning != e.FirstRunning || !refused.FirstEnded.Equal(e.FirstEnded) {
 				t.Errorf("got %+v, and the Event %+v", refused, e)
@@ -100,17 +100,17 @@ func TestInput(t *testing.T) {
 		if isRunning, ended := first(); !isRunning || !ended.IsZero() {
 			t.Errorf("while it runs: %t, %v", isRunning, ended)
 		}
-		d.wantRefused(d.do(d.charge, input(nil)), once.ErrInFlight, once.InFlight)
+		d.wantRefused(d.do(d.charge, input(nil)), once.ErrInFlight, "in-flight")
 		close(g.open)
-		d.want(<-done, 1, false, once.Executed)
+		d.want(<-done, 1, false, "executed")
 		if isRunning, ended := first(); isRunning || ended.Before(before) || ended.After(time.Now()) {
 			t.Errorf("after it: %t, %v", isRunning, ended)
 		}
-		d.want(d.do(d.charge, input(map[string]int{"tip": 3, "amount": 1250})), 1, true, once.Replayed)
-		d.want(d.do(d.charge, input(nil)), 1, true, once.Replayed)
+		d.want(d.do(d.charge, input(map[string]int{"tip": 3, "amount": 1250})), 1, true, "replayed")
+		d.want(d.do(d.charge, input(nil)), 1, true, "replayed")
 
-		d.want(d.do(d.charge, id("2"), input(nil)), 2, false, once.Executed) // the first one has nothing to compare with
-		d.want(d.do(d.charge, id("2")), 2, true, once.Replayed)
+		d.want(d.do(d.charge, id("2"), input(nil)), 2, false, "executed") // the first one has nothing to compare with
+		d.want(d.do(d.charge, id("2")), 2, true, "replayed")
 		d.wantRuns(2)
 	})
 }
@@ -119,10 +119,10 @@ func TestInFlight(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		d, g := open(t, b), newGate()
 		done := d.inBackground(g, d.charge)
-		d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight)
+		d.wantRefused(d.do(d.charge), once.ErrInFlight, "in-flight")
 		close(g.open)
-		d.want(<-done, 1, false, once.Executed)
-		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.want(<-done, 1, false, "executed")
+		d.want(d.do(d.charge), 1, true, "replayed")
 		d.wantRuns(1)
 	})
 }
@@ -149,13 +149,13 @@ func TestWaitEnds(t *testing.T) {
 		answers := make(chan answer, 1)
 		go func() { answers <- d.doIn(ctx, d.charge) }()
 		awaitWaiters(t, d.locker, 1)
-		if e := d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight); e.Err == nil {
+		if e := d.wantRefused(d.do(d.charge), once.ErrInFlight, "in-flight"); e.Err == nil {
 			t.Error("one waiter too many: the Event has no error")
 		}
 		cancel()
-		d.wantRefused(<-answers, once.ErrInFlight, once.InFlight)
+		d.wantRefused(<-answers, once.ErrInFlight, "in-flight")
 		close(g.open)
-		d.want(<-done, 1, false, once.Executed)
+		d.want(<-done, 1, false, "executed")
 		d.wantRuns(1)
 	})
 }
@@ -182,16 +182,16 @@ func TestInterrupted(t *testing.T) {
 					if want := map[string]any{"panic": "boom", "Goexit": nil}[name]; returned || recovered != want {
 						t.Errorf("returned %v, recovered %v, want %v", returned, recovered, want)
 					}
-					if e := d.event(once.Panicked); e.Err == nil || strings.Contains(e.Err.Error(), "boom") {
+					if e := d.event("panicked"); e.Err == nil || strings.Contains(e.Err.Error(), "boom") {
 						t.Errorf("the Event's error is %v", e.Err)
 					}
-					d.wantRefused(d.do(d.charge), once.ErrInFlight, once.InFlight)
+					d.wantRefused(d.do(d.charge), once.ErrInFlight, "in-flight")
 					b.Elapse(t, leaseTTL)
 					if d == strict {
-						d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
+						d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, "outcome-unknown")
 						continue
 					}
-					d.want(d.do(d.charge), 2, false, once.Executed)
+					d.want(d.do(d.charge), 2, false, "executed")
 					b.FlushAll(t)
 				}
 			})

@@ -95,8 +95,8 @@ func WithFailOpen() Option { return func(o *options) { o.policy.FailOpen = true 
 // has another namespace than the Locker.
 //
 // Before the function runs, the journal is asked whether it may. When it has returned, its result is stored in the
-// journal first and then in Redis. If the journal cannot store it, Do returns the result, [Event].Pending is set, and
-// storing goes on in the background for up to an hour. Until then a duplicate gets [ErrInFlight]. The loss of the lease
+// journal first and then in Redis. If the journal cannot store it, Do returns the result, the [Event] has lock.ErrPending,
+// and storing goes on in the background for up to an hour. Until then a duplicate gets [ErrInFlight]. The loss of the lease
 // does not end a run.
 //
 // With an intent journal a function whose outcome is unknown does not run again before a sweep or an operator has ended

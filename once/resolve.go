@@ -10,15 +10,9 @@ import (
 )
 
 // ErrResolution means that an error for [Guard.Resolve] is not marked [Final] or [NothingHappened], that its value
-// cannot be stored, or that the run is an HTTP request's. Nothing was changed.
+// cannot be stored, that the run is an HTTP request's, that it has its outcome, which Resolve does not replace, or that it
+// has a journal and the Guard has none. Nothing was changed.
 var ErrResolution = errors.New("once: this cannot be the result of a run")
-
-// ErrJournaled means that the run has a journal, and that the Guard has none. Nothing was changed.
-var ErrJournaled = run.ErrJournaled
-
-// ErrSettled means that the token names a run or a value that has its outcome, which [Guard.Resolve] does not replace.
-// Nothing was changed.
-var ErrSettled = run.ErrSettled
 
 // Resolve ends a run whose outcome is unknown ([ErrOutcomeUnknown]), with what an operator has found out. v and err are
 // what the function would have returned: a value of the same type, or an error that is marked [Final] or
@@ -30,9 +24,9 @@ var ErrSettled = run.ErrSettled
 // operator has seen. Resolve changes the key only if it still holds the abandoned claim with this token. The Input's
 // fingerprint is kept. Resolve calls no observer. It may be called concurrently.
 //
-// After these errors nothing was changed: lock.ErrChanged, if the key holds something else; [ErrSettled], if the run has
-// its outcome; lock.ErrLive, if the run may still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign;
-// [ErrJournaled]; [ErrUnreadable], if g does not have the keys of the run's Guard. After any other error the run may have
+// After these errors nothing was changed: lock.ErrChanged, if the key holds something else; lock.ErrLive, if the run may
+// still be at work; [ErrResolution]; lock.ErrNotStorageKey; lock.ErrForeign; [ErrUnreadable], if g does not have the keys
+// of the run's Guard. After any other error the run may have
 // been resolved, or may still be: in Redis within the time for one operation (lock.WithOpTimeout), in a journal of
 // sqljournal within 5 s. Then inspect the key again. NothingHappened frees the key of an HTTP request as well.
 func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, err error) error {
@@ -41,7 +35,7 @@ func (g *Guard) Resolve(ctx context.Context, storageKey, token string, v any, er
 		return failed
 	}
 	failed = g.engine.Resolve(ctx, storageKey, token, left)
-	if errors.Is(failed, run.ErrRequest) {
+	if errors.Is(failed, run.ErrRequest) || errors.Is(failed, run.ErrJournaled) || errors.Is(failed, run.ErrSettled) {
 		return fmt.Errorf("%w: %w", ErrResolution, failed)
 	}
 	return unmark(failed)

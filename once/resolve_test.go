@@ -16,17 +16,17 @@ func TestResolve(t *testing.T) {
 		err  error
 		want func(d *desk, a answer)
 	}{
-		"a value": {receipt{Number: 5}, nil, func(d *desk, a answer) { d.want(a, 5, true, once.Replayed) }},
+		"a value": {receipt{Number: 5}, nil, func(d *desk, a answer) { d.want(a, 5, true, "replayed") }},
 		"an error": {nil, once.Final(errDeclined), func(d *desk, a answer) {
-			d.wantError(a, "declined", true, once.Replayed)
+			d.wantError(a, "declined", true, "replayed")
 		}},
-		"nothing happened": {nil, once.NothingHappened(errDeclined), func(d *desk, a answer) { d.want(a, 2, false, once.Executed) }},
+		"nothing happened": {nil, once.NothingHappened(errDeclined), func(d *desk, a answer) { d.want(a, 2, false, "executed") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T, b redistest.Backend) {
 				d := open(t, b, once.WithAtMostOnce())
 				d.do(fails(once.Unknown(errDeclined)))
-				key := d.event(once.Unsure).Key
+				key := d.event("unknown").Key
 				info, err := d.locker.Inspect(t.Context(), key)
 				if err != nil {
 					t.Fatal(err)
@@ -35,12 +35,12 @@ func TestResolve(t *testing.T) {
 					t.Errorf("while the lease lasts: %v, want ErrLive", err)
 				}
 				b.Elapse(t, leaseTTL)
-				d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
+				d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, "outcome-unknown")
 				if err := d.guard.Resolve(t.Context(), key, info.Token, c.v, c.err); err != nil {
 					t.Fatal(err)
 				}
 				if c.v != nil {
-					d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, once.Reused)
+					d.wantRefused(d.do(d.charge, input("other")), once.ErrReused, "reused")
 				}
 				c.want(d, d.do(d.charge))
 				if err := d.guard.Resolve(t.Context(), key, info.Token, c.v, c.err); !errors.Is(err, lock.ErrChanged) {

@@ -60,20 +60,20 @@ func TestValuesStayOutOfErrors(t *testing.T) {
 					}
 				}
 				_, _, err := once.Do(t.Context(), d.guard, number, func(context.Context) (int64, error) { return 4111111111111111, nil })
-				if e := <-d.events; err != nil || e.Outcome != once.Executed {
+				if e := <-d.events; err != nil || e.Outcome != "executed" {
 					t.Fatal(err, e)
 				}
 				_, _, err = once.Do(t.Context(), d.guard, number, func(context.Context) (int8, error) { return 0, nil })
 				if !errors.Is(err, once.ErrUnreadable) {
 					t.Errorf("%v, want ErrUnreadable", err)
 				}
-				check("another type", err, <-d.events, once.Unreadable, "int8")
+				check("another type", err, <-d.events, "unreadable", "int8")
 
 				d.doOther(t, "2", card(secret))
-				check("a value without JSON", nil, <-d.events, once.NotStored, "once_test.card")
+				check("a value without JSON", nil, <-d.events, "not-stored", "once_test.card")
 
 				a := d.do(d.charge, id("3"), input(card(secret)))
-				check("an Input without JSON", a.err, <-d.events, once.InvalidKey, "once_test.card")
+				check("an Input without JSON", a.err, <-d.events, "invalid-key", "once_test.card")
 
 				err = d.guard.Resolve(t.Context(), b.Keys(t)[0], "", card(secret), nil)
 				if !errors.Is(err, once.ErrResolution) || strings.Contains(err.Error(), secret) {
@@ -112,15 +112,15 @@ func TestPanicOfACodec(t *testing.T) {
 			})
 		}
 		do(key)
-		d.event(once.Executed)
+		d.event("executed")
 		mustPanic(t, func() { do(key) })
-		if e := d.event(once.Unreadable); e.Err == nil {
+		if e := d.event("unreadable"); e.Err == nil {
 			t.Errorf("%+v, want an error", e)
 		}
 		key.ID, key.Input = "2", panicking{}
 		mustPanic(t, func() { do(key) })
-		if e := <-d.events; e.Outcome != once.InvalidKey || e.Err == nil || e.Key != "" {
-			t.Errorf("%+v, want %s and an error", e, once.InvalidKey)
+		if e := <-d.events; e.Outcome != "invalid-key" || e.Err == nil || e.Key != "" {
+			t.Errorf("%+v, want %s and an error", e, "invalid-key")
 		}
 		d.wantRuns(1)
 		if len(d.events) != 0 {

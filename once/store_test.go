@@ -18,14 +18,14 @@ func TestValueThatCannotBeStored(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		const longest = 1<<20 - len(`{"Number":1,"Note":""}`)
 		d := open(t, b)
-		d.want(d.do(noted(longest)), 1, false, once.Executed)
-		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.want(d.do(noted(longest)), 1, false, "executed")
+		d.want(d.do(d.charge), 1, true, "replayed")
 
-		if e := d.want(d.do(noted(longest+1), id("2")), 1, false, once.NotStored); e.Err == nil {
+		if e := d.want(d.do(noted(longest+1), id("2")), 1, false, "not-stored"); e.Err == nil {
 			t.Error("the Event has no error")
 		}
-		d.wantRefused(d.do(d.charge, id("2")), once.ErrNotStored, once.NotReplayable)
-		d.wantRefused(d.do(d.charge, id("2"), input("other")), once.ErrReused, once.Reused)
+		d.wantRefused(d.do(d.charge, id("2")), once.ErrNotStored, "not-replayable")
+		d.wantRefused(d.do(d.charge, id("2"), input("other")), once.ErrReused, "reused")
 
 		key := once.Key{Operation: "charge", Scope: "ann", ID: "3"}
 		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (chan int, error) {
@@ -34,10 +34,10 @@ func TestValueThatCannotBeStored(t *testing.T) {
 		if v == nil || replayed || err != nil {
 			t.Errorf("no JSON: %v, %v, %v", v, replayed, err)
 		}
-		if e := d.event(once.NotStored); e.Err == nil {
+		if e := d.event("not-stored"); e.Err == nil {
 			t.Error("no JSON: the Event has no error")
 		}
-		d.wantRefused(d.do(d.charge, id("3"), input(nil)), once.ErrNotStored, once.NotReplayable)
+		d.wantRefused(d.do(d.charge, id("3"), input(nil)), once.ErrNotStored, "not-replayable")
 		d.wantRuns(2)
 	})
 }
@@ -51,9 +51,9 @@ func noted(n int) function {
 func TestLongError(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		d, text := open(t, b), strings.Repeat("x", 1<<20)
-		d.wantError(d.do(fails(errors.New(text+"yz"))), text+"yz", false, once.Freed)
-		d.wantError(d.do(fails(once.Final(errors.New(text+"yz")))), text+"yz", false, once.Executed)
-		d.wantError(d.do(d.charge), text, true, once.Replayed)
+		d.wantError(d.do(fails(errors.New(text+"yz"))), text+"yz", false, "freed")
+		d.wantError(d.do(fails(once.Final(errors.New(text+"yz")))), text+"yz", false, "executed")
+		d.wantError(d.do(d.charge), text, true, "replayed")
 	})
 }
 
@@ -69,11 +69,11 @@ func TestCodecPanics(t *testing.T) {
 			}()
 			d.do(d.charge)
 		}()
-		if e := d.event(once.Panicked); !strings.Contains(e.Err.Error(), "codec") {
+		if e := d.event("panicked"); !strings.Contains(e.Err.Error(), "codec") {
 			t.Errorf("the Event's error is %v", e.Err)
 		}
 		b.Elapse(t, leaseTTL)
-		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, once.OutcomeUnknown)
+		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, "outcome-unknown")
 	})
 }
 
@@ -81,7 +81,7 @@ func TestCodecPanics(t *testing.T) {
 func TestStoredValueThatTCannotTake(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		d := open(t, b)
-		d.want(d.do(noted(1)), 1, false, once.Executed)
+		d.want(d.do(noted(1)), 1, false, "executed")
 		type other struct{ Number, Note int } // json.Unmarshal sets Number, and fails at Note
 		key := once.Key{Operation: "charge", Scope: "ann", ID: "1"}
 		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (other, error) {
@@ -91,13 +91,13 @@ func TestStoredValueThatTCannotTake(t *testing.T) {
 		if v != (other{}) || replayed || !errors.Is(err, once.ErrUnreadable) {
 			t.Errorf("%v, %v, %v", v, replayed, err)
 		}
-		if e := d.event(once.Unreadable); e.Err == nil || e.Size != 0 {
+		if e := d.event("unreadable"); e.Err == nil || e.Size != 0 {
 			t.Errorf("%+v", e)
 		}
 		if !strings.Contains(err.Error(), "other: *json.UnmarshalTypeError") || strings.Count(err.Error(), "unreadable") != 1 {
 			t.Errorf("%v", err)
 		}
-		d.want(d.do(d.charge), 1, true, once.Replayed)
+		d.want(d.do(d.charge), 1, true, "replayed")
 		d.wantRuns(1)
 	})
 }
@@ -124,7 +124,7 @@ func TestRedisIsDown(t *testing.T) {
 	closed, open := openOn(t, locker), openOn(t, locker, once.WithFailOpen())
 	server.Pause(t)
 	a := closed.do(closed.charge)
-	closed.wantRefused(a, once.ErrUnavailable, once.StoreUnavailable)
+	closed.wantRefused(a, once.ErrUnavailable, "store-unavailable")
 	if !errors.Is(a.err, context.DeadlineExceeded) {
 		t.Errorf("%v, want DeadlineExceeded", a.err)
 	}
@@ -139,7 +139,7 @@ func TestRedisIsDown(t *testing.T) {
 			}
 			return receipt{Number: 1}, once.Unknown(errDeclined)
 		})
-		if e := open.wantError(a, "declined", false, once.Unprotected); a.err != errDeclined || e.Err == nil || e.Run.Start.IsZero() {
+		if e := open.wantError(a, "declined", false, "unprotected"); a.err != errDeclined || e.Err == nil || e.Run.Start.IsZero() {
 			t.Errorf("%+v, %+v", a, e)
 		}
 	}

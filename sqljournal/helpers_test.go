@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/internal/inrun"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/sqljournal"
 	"github.com/onceguard/onceguard/sqljournal/internal/dbtest"
@@ -62,7 +63,7 @@ type fakeExecution struct {
 // protected returns a run of a handler that was begun in j, and its context.
 func protected(j *sqljournal.Journal, run journal.Run, record string) (*fakeExecution, context.Context) {
 	x := &fakeExecution{journal: j, run: run, record: []byte(record), keep: time.Hour}
-	return x, journal.NewContext(context.Background(), x)
+	return x, context.WithValue(context.Background(), inrun.Key{}, x)
 }
 
 func (x *fakeExecution) Journaled() (journal.Run, journal.Journal) { return x.run, x.journal }
@@ -74,7 +75,7 @@ func (x *fakeExecution) Transact(
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.committed {
-		return journal.ErrTwice
+		return journal.ErrAnswered
 	}
 	sealed := false
 	err := do(func() (journal.Commit, error) {

@@ -29,14 +29,14 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 // handler returns, and writing more is an error.
 //
 // After [journal.ErrAnswered] the handler should return; what it writes is discarded. The client gets another run's
-// response or, if it is unknown 3 s after COMMIT was sent whether this transaction is committed, a 503. After any other error
+// response, that of the transaction that InTx has committed in this run before or, if it is unknown 3 s after COMMIT was
+// sent whether this transaction is committed, a 503. After any other error
 // nothing has happened, and the response is as it was before InTx: the handler can answer, or call InTx again. Such an
 // error is
 //
 //   - an error of fn or of the database,
-//   - [journal.ErrNoResponse], [journal.ErrTooLong] or [journal.ErrBroken]: the response cannot be stored,
+//   - [journal.ErrNoResponse] or [journal.ErrTooLong]: the response cannot be stored,
 //   - middleware.ErrCommitted: a byte of the response was sent already,
-//   - [journal.ErrTwice]: InTx has committed before in this run, and this transaction did not begin,
 //   - [ErrOtherJournal].
 //
 // In MySQL a statement may end the transaction: a deadlock rolls it back, and DDL, which fn must not execute, commits it. If fn

@@ -29,7 +29,7 @@ func TestInTx(t *testing.T) {
 		s.mustStand()
 		s.x.record = []byte("response")
 		s.mustBeCommitted(s.pay())
-		mustFail(t, "once more", s.pay(), journal.ErrTwice)
+		mustFail(t, "once more", s.pay(), journal.ErrAnswered)
 		mustHaveEffects(t, s.db, s.run, 1)
 		e, err := s.j.Begin(t.Context(), retried(s.run))
 		mustBe(t, "Begin of a retry", e, err, journal.Done, "response")
@@ -102,7 +102,7 @@ func TestAround(t *testing.T) {
 			s.mustStand()
 			s.x.record = []byte("response")
 			s.mustBeCommitted(around(s, commit))
-			mustFail(t, "once more", around(s, commit), journal.ErrTwice)
+			mustFail(t, "once more", around(s, commit), journal.ErrAnswered)
 
 			loser := retried(s.run)
 			loser.Intent = s.run.Intent

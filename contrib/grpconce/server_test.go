@@ -346,7 +346,7 @@ func TestResolution(t *testing.T) {
 			return nil, fmt.Errorf("paying: %w", once.Unknown(status.Error(codes.DeadlineExceeded, "no answer")))
 		}, atMostOnce...)
 		_, _ = d.serve(newCall())
-		if e := d.events[0]; e.Outcome != once.Unsure ||
+		if e := d.events[0]; e.Outcome != "unknown" ||
 			!strings.HasSuffix(e.Err.Error(), ": rpc error: code = DeadlineExceeded desc = no answer") {
 			t.Errorf("%s: %v", e.Outcome, e.Err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceguard/onceguard/internal/inrun"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -86,7 +87,7 @@ func (j *journaled) admit(r *Run) Result {
 // start gives the context no lease: the journal decides who has run, so the loss of the lease must not end the operation.
 func (j *journaled) start(r *Run) context.Context {
 	r.ctx.deadline = r.capByCaller(j.deadline)
-	return journal.NewContext(&r.ctx, j)
+	return context.WithValue(&r.ctx, inrun.Key{}, j)
 }
 
 func (j *journaled) hasRow() bool { return j.run.Intent }

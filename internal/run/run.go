@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/inrun"
 	"github.com/onceguard/onceguard/journal"
 	"github.com/onceguard/onceguard/lock"
 )
@@ -74,7 +75,7 @@ func (r *Run) Start(product Product) context.Context {
 // with a journal, the operation is no part of that run.
 func OutsideJournal(ctx, caller context.Context) context.Context {
 	if _, _, isInside := journal.FromContext(caller); isInside {
-		return journal.NewContext(ctx, nil)
+		return context.WithValue(ctx, inrun.Key{}, nil)
 	}
 	return ctx
 }

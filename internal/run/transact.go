@@ -17,6 +17,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -74,14 +75,15 @@ type transaction struct {
 var (
 	errLeftOpen     = errors.New("onceguard: the handler returned before its transaction had ended")
 	errInterrupted  = errors.New("onceguard: the transaction panicked, or called runtime.Goexit, after its response was sealed")
+	errTwice        = fmt.Errorf("%w: the run has committed a transaction", journal.ErrAnswered)
 	errConcurrentTx = errors.New("onceguard: the run has a transaction that has not ended")
 	errEnded        = errors.New("onceguard: the handler has returned")
 )
 
-// Journaled implements [journal.Transactor].
+// Journaled is called by [journal.FromContext].
 func (t *transaction) Journaled() (journal.Run, journal.Journal) { return t.run, t.owner.guard.Journal }
 
-// Transact implements [journal.Transactor].
+// Transact is called by [journal.Transact].
 func (t *transaction) Transact(
 	do func(seal func() (journal.Commit, error)) error,
 	findEntry func(run journal.Run, sealed bool) (journal.Entry, error),
@@ -109,7 +111,7 @@ func (t *transaction) beginTx() error {
 	case t.ended:
 		return errEnded
 	case t.phase == txCommitted:
-		return journal.ErrTwice
+		return errTwice
 	case t.phase == txOvertaken, t.phase == txUnknown:
 		return journal.ErrAnswered
 	case t.phase != txNone:
@@ -154,7 +156,7 @@ func (t *transaction) sealTx() (journal.Commit, error) {
 	case t.ended:
 		return journal.Commit{}, errEnded
 	case t.phase != txOpen && t.phase != txSealed: // txSealed: the transaction is run again
-		return journal.Commit{}, journal.ErrTwice
+		return journal.Commit{}, errTwice
 	case !time.Now().Before(t.deadline): // another run's row may be gone already
 		return journal.Commit{}, context.DeadlineExceeded
 	}

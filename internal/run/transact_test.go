@@ -70,8 +70,8 @@ func TestTransactionEnds(t *testing.T) {
 		again error // of another Transact
 		kind  run.Kind
 	}{
-		"committed":                 {sealed, nil, nil, []string{"begin", "seal", "keep"}, journal.ErrTwice, run.Own},
-		"sealed twice":              {func(s seal) error { return errors.Join(sealed(s), sealed(s)) }, nil, nil, []string{"begin", "seal", "seal", "keep"}, journal.ErrTwice, run.Own},
+		"committed":                 {sealed, nil, nil, []string{"begin", "seal", "keep"}, journal.ErrAnswered, run.Own},
+		"sealed twice":              {func(s seal) error { return errors.Join(sealed(s), sealed(s)) }, nil, nil, []string{"begin", "seal", "seal", "keep"}, journal.ErrAnswered, run.Own},
 		"not sealed":                {unsealed, nil, journal.ErrUncommitted, unknown, journal.ErrAnswered, run.CommitUnknown},
 		"failed":                    {fail(unsealed), nothing, errDo, rolledBack, nil, run.Own},
 		"failed, own row begun":     {fail(unsealed), found(journal.Begun, true), errDo, rolledBack, nil, run.Own},
@@ -82,7 +82,7 @@ func TestTransactionEnds(t *testing.T) {
 		"failed, another's runs":    {fail(unsealed), found(journal.Running, false), journal.ErrAnswered, unknown, journal.ErrAnswered, run.InFlight},
 		"failed, no answer":         {fail(unsealed), down, journal.ErrAnswered, unknown, journal.ErrAnswered, run.CommitUnknown},
 		"sealed, failed":            {fail(sealed), nothing, errDo, []string{"begin", "seal", "rewind"}, nil, run.Own},
-		"sealed, failed, committed": {fail(sealed), own, nil, []string{"begin", "seal", "keep"}, journal.ErrTwice, run.Own},
+		"sealed, failed, committed": {fail(sealed), own, nil, []string{"begin", "seal", "keep"}, journal.ErrAnswered, run.Own},
 		"sealed, failed, another's": {fail(sealed), found(journal.Done, false), journal.ErrAnswered, answered, journal.ErrAnswered, run.NotKept},
 		"sealed, failed, no answer": {fail(sealed), down, journal.ErrAnswered, answered, journal.ErrAnswered, run.CommitUnknown},
 		"panicked":                  {crash(unsealed), nil, nil, rolledBack, nil, run.Own},

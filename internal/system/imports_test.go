@@ -26,12 +26,12 @@ var allowedImports = map[string][]string{
 
 	"once": {"lock", "journal", "internal/run", "internal/record", "internal/canonical", "internal/option"},
 
-	"internal/run":    {"lock", "journal", "internal/record", "internal/background", "internal/option"},
+	"internal/run":    {"lock", "journal", "internal/inrun", "internal/record", "internal/background", "internal/option"},
 	"internal/record": {"internal/option"},
 
 	"keyfunc": {"internal/canonical", "internal/reread", "internal/option"},
 
-	"journal": {},
+	"journal": {"internal/inrun"},
 
 	"lock":                   {"internal/option", "lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "internal/background"},
 	"lock/quorum":            {"lock", "internal/option"},

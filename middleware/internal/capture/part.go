@@ -64,12 +64,10 @@ func (w *Writer) SetAside(encode func() error) error {
 		return ErrReturned
 	case w.final:
 		return journal.ErrAnswered
-	case w.part == nil, !w.part.touched:
-		return journal.ErrNoResponse
-	case w.part.tooLong:
+	case w.part != nil && w.part.tooLong:
 		return journal.ErrTooLong
-	case w.isBroken(), w.status == http.StatusSwitchingProtocols:
-		return journal.ErrBroken
+	case w.part == nil, !w.part.touched, w.isBroken(), w.status == http.StatusSwitchingProtocols:
+		return journal.ErrNoResponse
 	}
 	w.handlerHeader = w.Header().Clone() // deep: the handler may still change the lists of values
 	if err := encode(); err != nil {

@@ -116,7 +116,7 @@ func TestRefusedCalls(t *testing.T) {
 		"no part, aside":       {func(*capture.Writer) {}, aside, journal.ErrNoResponse},
 		"silent part, aside":   {func(w *capture.Writer) { _ = w.BeginPart() }, aside, journal.ErrNoResponse},
 		"long part, aside":     {func(w *capture.Writer) { _ = w.BeginPart(); _ = put("12345678901")(w) }, aside, journal.ErrTooLong},
-		"a 101, aside":         {func(w *capture.Writer) { _ = w.BeginPart(); w.WriteHeader(101) }, aside, journal.ErrBroken},
+		"a 101, aside":         {func(w *capture.Writer) { _ = w.BeginPart(); w.WriteHeader(101) }, aside, journal.ErrNoResponse},
 		"over, a part":         {func(w *capture.Writer) { w.Finish(false) }, begin, capture.ErrReturned},
 		"over, aside":          {func(w *capture.Writer) { w.Finish(false) }, aside, capture.ErrReturned},
 		"a 204, write":         {func(w *capture.Writer) { w.WriteHeader(204) }, writeCall, http.ErrBodyNotAllowed},
