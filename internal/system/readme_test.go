@@ -13,10 +13,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/onceguard/onceguard/internal/child"
 	"github.com/onceguard/onceguard/internal/redistest"
 )
 
@@ -123,23 +123,14 @@ func buildInEmptyModule(t *testing.T, program string) (binary string) {
 	return filepath.Join(dir, "shop")
 }
 
-// given has the addresses that freeAddr has returned.
-var given sync.Map
-
-// freeAddr returns a loopback address on which nobody listens, and never one twice: until its program listens, the system
-// would give it again.
+// freeAddr returns a loopback address on which nobody listens, and that the kernel gives to nobody who asks for any port.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = l.Close()
-		if _, known := given.LoadOrStore(l.Addr().String(), true); !known {
-			return l.Addr().String()
-		}
+	port, err := child.FreePort()
+	if err != nil {
+		t.Fatal(err)
 	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // awaitServer returns when the program listens.
