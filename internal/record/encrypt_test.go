@@ -50,6 +50,12 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
+	defer func() {
+		if got := fmt.Sprint(recover()); got != "WithX: no key" {
+			t.Errorf("a Keyring without a key: %s", got)
+		}
+	}()
+	record.NewKeyring("WithX", nil)
 }
 
 // A note and a record have different purposes: neither decrypts as the other, even under the same storage key.

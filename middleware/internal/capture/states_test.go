@@ -3,6 +3,7 @@ package capture_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -172,6 +173,46 @@ func TestPartThatIsOver(t *testing.T) {
 	}
 }
 
+// net/http detects the Content-Type, also of a replay. Beside a Transfer-Encoding, which is not stored, it detects none. HTTP/2
+// has no Transfer-Encoding. Before a Flush the Writer sets what net/http would detect from the first part.
+func TestDetectedType(t *testing.T) {
+	for _, test := range []struct {
+		major  int
+		coding bool
+		parts  []string // a Flush before each empty one
+		want   string   // the fields that were sent
+	}{
+		{1, true, []string{"text"}, "map[Content-Type:[] Transfer-Encoding:[identity]]"},
+		{2, true, []string{"text"}, "map[Transfer-Encoding:[identity]]"},
+		{2, true, []string{"text", "", "text"}, "map[Content-Type:[text/plain; charset=utf-8] Transfer-Encoding:[identity]]"},
+		{1, false, []string{"", "text"}, "map[Content-Type:[]]"},
+		{1, false, []string{"text", "", "text"}, "map[Content-Type:[text/plain; charset=utf-8]]"},
+	} {
+		u, w, r := httptest.NewRecorder(), new(capture.Writer), httptest.NewRequest(http.MethodPost, "/", nil)
+		r.ProtoMajor = test.major
+		w.Begin(u, r, new(sendings), limit)
+		if test.coding {
+			w.Header().Set("Transfer-Encoding", "identity")
+		}
+		for _, part := range test.parts {
+			if part == "" {
+				w.Flush()
+			}
+			write(t, w, part)
+		}
+		w.Finish(false)
+		w.Deliver(t.Context())
+		if got := fmt.Sprint(u.Result().Header); got != test.want {
+			t.Errorf("HTTP/%d, %q: %s, want %s", test.major, test.parts, got, test.want)
+		}
+	}
+}
+
+// onlyFlushError has the method of http.ResponseController alone.
+type onlyFlushError struct{ http.ResponseWriter }
+
+func (onlyFlushError) FlushError() error { return nil }
+
 // A writer that cannot flush or hijack, below one that could, lets nothing out.
 func TestWhatFailsBelowLetsNothingOut(t *testing.T) {
 	u, outer, w := httptest.NewRecorder(), new(capture.Writer), new(capture.Writer)
@@ -183,5 +224,8 @@ func TestWhatFailsBelowLetsNothingOut(t *testing.T) {
 		if !errors.Is(err, http.ErrNotSupported) || w.Started() || outer.Started() {
 			t.Errorf("%s: %v, started %t, %t", name, err, w.Started(), outer.Started())
 		}
+	}
+	if !capture.CanFlush(onlyFlushError{u}) {
+		t.Error("FlushError is not found")
 	}
 }

@@ -58,7 +58,7 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: %v becomes of the other header, want %v", name, test.other, test.result)
 		}
 	}
-	s := response.Snapshot(http.Header{"A": {"1", "2"}, "B": nil})
+	s := []response.Change{set("A", "1", "2"), set("B")}
 	if response.First(s, "A") != "1" || response.First(s, "B") != "" || response.First(s, "C") != "" || response.Find(s, "C") != -1 ||
 		response.ValuesOf(s, "C") != nil || len(response.ValuesOf(s, "A")) != 2 {
 		t.Errorf("%v", s)
