@@ -122,6 +122,10 @@ func TestTee(t *testing.T) {
 			t.WriteHeader(201)
 			t.Header().Set("Set-Cookie", "a=b")
 		}, verdict: whole, status: 201},
+		"a cookie after a flush": {do: func(t *shadow.Tee, _ *under) {
+			t.Flush()
+			t.Header().Set("Set-Cookie", "a=b")
+		}, verdict: whole, status: 200, started: true},
 		"a cookie as a trailer": {do: func(t *shadow.Tee, _ *under) {
 			t.Header().Set("Trailer", "Set-Cookie")
 			t.WriteHeader(201)
@@ -170,10 +174,13 @@ func TestTeeAfterItsEnd(t *testing.T) {
 		t.Errorf("after its end it has observed %+v", again)
 	}
 
-	silent := shadow.NewTee(u, httptest.NewRequest(http.MethodPost, "/", nil))
-	silent.End(limit)
-	if silent.WriteHeader(404); silent.End(limit).Status != 200 {
-		t.Error("a late status counts")
+	for want, open := range map[int]error{200: nil, 0: errors.New("rendered outside")} {
+		u.open = open
+		silent := shadow.NewTee(u, httptest.NewRequest(http.MethodPost, "/", nil))
+		silent.End(limit)
+		if silent.WriteHeader(404); silent.End(limit).Status != want {
+			t.Error("a late status counts")
+		}
 	}
 }
 
