@@ -103,12 +103,6 @@ func TestFetchRecipe(t *testing.T) {
 	checkRecipe(t, write(t, dir, "main.mjs", fetchProgram))
 }
 
-func TestCurlRecipe(t *testing.T) {
-	t.Parallel()
-	mustHave(t, "curl --help all", "--json") // with 7.82; %header{} needs 7.84
-	checkRecipe(t, write(t, t.TempDir(), "pay", recipe(t, "bash")))
-}
-
 // mustHave skips the test if the output of a command lacks a text, and fails it in CI.
 func mustHave(t *testing.T, command, text string) {
 	t.Helper()
