@@ -1,17 +1,13 @@
 package system_test
 
 import (
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"go/importer"
 	"go/token"
 	"go/types"
 	"io"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,55 +18,29 @@ import (
 
 var updateAPI = flag.Bool("update", false, "write api.txt")
 
-const apiFile = "../../api.txt"
-
 // TestAPI compares api.txt with everything that the packages of each module export that users import, so that a review sees
 // each change of it. Only long tests compare the nested modules, as their dependencies may have to be downloaded.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	nested := nestedModules(t)
-	if *updateAPI {
-		lines := exportedAPI(t, ".")
-		for _, folder := range nested {
-			lines = append(lines, exportedAPI(t, folder)...)
+	want := strings.Split(strings.TrimSpace(readPage(t, "api.txt")), "\n")
+	got := exportedAPI(t, ".")
+	for _, folder := range nestedModules(t) {
+		if *updateAPI || redistest.Rounds(false, true) {
+			got = append(got, exportedAPI(t, folder)...)
+			continue
 		}
-		slices.Sort(lines)
-		if err := os.WriteFile(apiFile, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
+		want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "pkg "+folder+",") })
+	}
+	slices.Sort(got)
+	if *updateAPI {
+		if err := os.WriteFile("../../api.txt", []byte(strings.Join(got, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	text, err := os.ReadFile(apiFile)
-	if err != nil {
-		t.Fatal(err)
+	if slices.Equal(got, want) {
+		return
 	}
-	want := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	if !slices.IsSorted(want) || len(slices.Compact(slices.Clone(want))) < len(want) {
-		t.Error("api.txt is not sorted, or has a line twice")
-	}
-	for _, folder := range nested {
-		var own, others []string
-		for _, line := range want {
-			if strings.HasPrefix(line, "pkg "+folder+",") || strings.HasPrefix(line, "pkg "+folder+"/") {
-				own = append(own, line)
-			} else {
-				others = append(others, line)
-			}
-		}
-		want = others
-		t.Run(folder, func(t *testing.T) {
-			redistest.Long(t)
-			t.Parallel()
-			wantAPI(t, folder, own)
-		})
-	}
-	wantAPI(t, ".", want)
-}
-
-// wantAPI compares what the module in a folder exports with its lines of api.txt.
-func wantAPI(t *testing.T, folder string, want []string) {
-	t.Helper()
-	got := exportedAPI(t, folder)
 	for _, line := range got {
 		if !slices.Contains(want, line) {
 			t.Errorf("+%s", line)
@@ -81,41 +51,41 @@ func wantAPI(t *testing.T, folder string, want []string) {
 			t.Errorf("-%s", line)
 		}
 	}
-	if t.Failed() {
-		t.Error("api.txt is not what is exported. If that is meant: go test ./internal/system -run TestAPI -update")
-	}
+	t.Error("api.txt is not what is exported, sorted. If that is meant: go test ./internal/system -run TestAPI -update")
 }
 
-// nestedModules returns the folders of the nested modules that users may import, those below others first.
+// nestedModules returns the folders of the nested modules that users import.
 func nestedModules(t *testing.T) (folders []string) {
 	t.Helper()
-	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.Name() != "go.mod" {
-			return err
+	for _, pattern := range []string{"../../*/go.mod", "../../contrib/*/go.mod"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
 		}
-		folder, _ := filepath.Rel("../..", filepath.Dir(path))
-		parts := strings.Split(filepath.ToSlash(folder), "/")
-		if folder != "." && !slices.Contains(parts, "internal") && !slices.Contains(parts, "testdata") && parts[0] != "examples" {
-			folders = append(folders, strings.Join(parts, "/"))
+		for _, file := range found {
+			folders = append(folders, strings.TrimPrefix(filepath.ToSlash(filepath.Dir(file)), "../../"))
 		}
-		return nil
-	})
-	if err != nil || len(folders) < 8 {
-		t.Fatalf("%q, %v", folders, err)
 	}
-	slices.SortFunc(folders, func(a, b string) int { return len(b) - len(a) })
 	return folders
 }
 
-// exportedAPI returns a sorted line for each exported identifier, method and field of the packages that users import of the
-// module in a folder.
-func exportedAPI(t *testing.T, folder string) []string {
+// exportedAPI returns a line for each exported identifier, method and field of the packages that users import of the module
+// in a folder.
+func exportedAPI(t *testing.T, folder string) (lines []string) {
 	t.Helper()
-	exports, paths := listExports(t, folder)
+	exports := map[string]string{} // the files of the compiled packages by import path
+	var paths []string             // of the packages that users import
+	list := goList(t, folder, "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}\t{{.Name}}\t{{.DepOnly}}", "./...")
+	for line := range strings.Lines(list) {
+		p := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		exports[p[0]] = p[1]
+		if p[1] != "" && p[2] != "main" && p[3] == "false" && !slices.Contains(strings.Split(p[0], "/"), "internal") {
+			paths = append(paths, p[0])
+		}
+	}
 	gc := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
 		return os.Open(exports[path])
 	})
-	var lines []string
 	for _, path := range paths {
 		pkg, err := gc.Import(path)
 		if err != nil {
@@ -129,42 +99,7 @@ func exportedAPI(t *testing.T, folder string) []string {
 		}
 		lines = append(lines, a.lines...)
 	}
-	slices.Sort(lines)
 	return lines
-}
-
-// listExports returns the files of the compiled packages by import path, and the paths of the packages that users
-// import.
-func listExports(t *testing.T, folder string) (exports map[string]string, paths []string) {
-	t.Helper()
-	command, err := exec.LookPath("go")
-	if err != nil {
-		t.Skip("needs the go command: ", err)
-	}
-	list := exec.CommandContext(t.Context(), command, "list", "-export", "-deps", "-json=ImportPath,Name,Export,DepOnly", "./...")
-	list.Dir = filepath.Join("../..", folder)
-	list.Stderr = os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		t.Fatalf("%v: %v", list, err)
-	}
-	exports = map[string]string{}
-	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p struct {
-			ImportPath, Name, Export string
-			DepOnly                  bool
-		}
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return exports, paths
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		exports[p.ImportPath] = p.Export
-		internal := slices.Contains(strings.Split(p.ImportPath, "/"), "internal")
-		if !p.DepOnly && p.Name != "main" && !internal && p.Export != "" {
-			paths = append(paths, p.ImportPath)
-		}
-	}
 }
 
 // api collects the lines of one package. They have the form of those in Go's own api folder.

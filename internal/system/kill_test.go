@@ -1,12 +1,12 @@
 package system_test
 
 import (
-	"cmp"
-	"context"
-	"flag"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,12 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/onceguard/onceguard/internal/redistest"
+	"github.com/onceguard/onceguard/middleware"
 )
-
-var killSeed = flag.Uint64("kill.seed", 0, "seed of TestKilledUnderLoad; 0 for a random one")
 
 // Two instances serve payments under load. The test repeatedly kills one and replaces it. In seven of eight kills a
 // handler has begun and waits for its go-ahead, so the process dies inside the handler.
@@ -34,18 +31,14 @@ func TestKilledUnderLoad(t *testing.T) {
 			t.Parallel()
 			k := newKilling(t, atMostOnce)
 			k.load()
-			k.checkOrders()
-			k.checkReplays()
+			replays := k.askAgain()
 			k.end()
 
 			f := k.counts
-			t.Logf("%d kills, %d of them inside a handler", f.kills, f.inside)
-			t.Logf("%d orders, %d runs, %d of them not the first of their order; %d unknown outcomes",
-				len(k.orders), f.runs, f.again, f.unknown)
-			t.Logf("%d requests: %d connections broke, %d were in flight; %d replays, %d of them afterwards",
-				f.asked, f.broken, f.inFlight, f.replays, f.after)
-			if inside := k.kills * 8 / 10; f.kills != k.kills || f.inside < inside || f.after < k.replaysAfter() {
-				t.Errorf("want %d kills, at least %d inside, and at least %d replays afterwards", k.kills, inside, k.replaysAfter())
+			t.Logf("%d kills, %d of them inside a handler; %d orders, %d second runs, %d unknown outcomes", f.kills, f.inside, len(k.orders), f.again, f.unknown)
+			t.Logf("%d connections broke, %d requests were in flight, %d replays afterwards", f.broken, f.inFlight, replays)
+			if inside := k.kills * 8 / 10; f.inside < inside || replays < len(k.orders)-f.unknown {
+				t.Errorf("want at least %d kills inside a handler, and a replay of each order", inside)
 			}
 			if f.broken == 0 || f.inFlight == 0 || f.unknown == 0 && atMostOnce || f.again == 0 && !atMostOnce {
 				t.Error("want broken connections, duplicates in flight, and unknown outcomes or second runs")
@@ -58,171 +51,143 @@ func TestKilledUnderLoad(t *testing.T) {
 type killing struct {
 	t          *testing.T
 	atMostOnce bool
-	seed       uint64
 	kills      int // number of kills in the test
 	server     *redistest.Server
-	book       *redis.Client // of the ledger
+	desk       *httptest.Server // asked by each run whether it may answer
 	http       *http.Client
-
-	// Used only by the goroutine that reads the ledger.
-	rng *rand.Rand
-	all []*instance // by name, which is a number
+	doomed     chan *instance // to be killed
 
 	mu      sync.Mutex
+	all     []*instance // by name, which is a number
 	up      []*instance // instances that serve and are not doomed
 	orders  []*order    // by key, which is a number
 	open    []*order    // not final
 	closing bool        // no new orders and no more kills
-	counts  killCounts
+	counts  struct{ kills, inside, again, unknown, broken, inFlight, replays int }
 }
 
 // instance is a server in a separate process.
 type instance struct {
-	name      string
 	process   *redistest.Process
 	url       string
-	killAtRun int  // it is killed at this run or a later one
-	runs      int  // runs that it has begun
-	doomed    bool // it is about to be killed or dead; guarded by killing.mu
-	dead      bool // the ledger has its kill: all later entries were written after it was doomed
+	killAtRun int // it is killed at this run or a later one
+	runs      int // runs that it has begun
+	doomed    bool
 }
 
-type killCounts struct {
-	kills, inside           int
-	runs, again             int // runs of handlers; again: not the first run of the order
-	unknown                 int // orders
-	asked, broken, inFlight int
-	replays, after          int // after: since the last kill
+// order is a payment that a customer wants once. Each has its own key.
+type order struct {
+	key     int
+	placed  time.Time
+	runs    []*run // in the order in which they asked the desk
+	receipt string // body of the 201, empty before
+	unknown bool   // a customer got outcome-unknown
 }
+
+// final reports whether the answer can no longer change.
+func (o *order) final() bool { return o.receipt != "" || o.unknown }
+
+// run is one run of the handler.
+type run struct {
+	at       *instance
+	receipt  string // that it answers with
+	withheld bool   // it did not get its go-ahead, so it cannot have answered
+}
+
+func (r *run) String() string { return fmt.Sprintf("%s (withheld: %t)", r.receipt, r.withheld) }
 
 func newKilling(t *testing.T, atMostOnce bool) *killing {
 	t.Helper()
-	seed := cmp.Or(*killSeed, rand.Uint64N(1e12)+1)
-	t.Logf("-kill.seed=%d", seed)
-	server := redistest.Start(t)
-	book := openLedger(server.Addr())
-	t.Cleanup(func() { _ = book.Close() })
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &killing{
-		t: t, atMostOnce: atMostOnce, seed: seed, kills: redistest.Rounds(10, 100), rng: rand.New(rand.NewPCG(seed, 0)), server: server, book: book,
-		http: &http.Client{Transport: transport, Timeout: 2 * patience},
+	k := &killing{
+		t: t, atMostOnce: atMostOnce, kills: redistest.Rounds(10, 100), server: redistest.Start(t),
+		http: &http.Client{Transport: transport, Timeout: 2 * patience}, doomed: make(chan *instance, 1),
 	}
+	k.desk = httptest.NewServer(http.HandlerFunc(k.run))
+	t.Cleanup(k.desk.Close)
+	return k
 }
 
-// replaysAfter returns the least number of replays that the test needs after the last kill.
-func (k *killing) replaysAfter() int { return 5 * k.kills }
-
-// load runs the customers and kills instances. It returns when every order is final.
+// load runs the customers, and replaces the instances that are doomed. It returns when every order is final.
 func (k *killing) load() {
-	for range 2 {
-		k.start()
-	}
-	k.awaitBoth()
-	const customers = 12
-	ctx, cancel := context.WithCancel(k.t.Context())
-	var busy sync.WaitGroup
-	for i := range customers {
-		rng := rand.New(rand.NewPCG(k.seed, uint64(i)+1))
-		busy.Go(func() { k.customer(ctx, rng) })
-	}
+	k.start()
+	k.start()
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
+		var busy sync.WaitGroup
+		for range 12 {
+			busy.Go(k.customer)
+		}
 		busy.Wait()
-		k.write(ledger, "quiet")
 	}()
-	defer func() { cancel(); <-gone }()
-	for k.read() {
-	}
-	if k.t.Failed() { // then the customers have stopped early
-		k.t.FailNow()
-	}
-	k.awaitBoth()
-}
-
-func (k *killing) awaitBoth() {
-	for len(k.up) < 2 {
-		k.read()
+	for {
+		select {
+		case v := <-k.doomed:
+			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond) // if the handler goes on: in Settle, or before the response
+			v.process.Kill(k.t)
+			k.start()
+		case <-gone:
+			return
+		}
 	}
 }
 
-// start starts another instance. An "up" entry of the ledger means that it serves.
+// start starts another instance, and returns when it serves.
 func (k *killing) start() {
 	name := strconv.Itoa(len(k.all))
-	k.all = append(k.all, &instance{
-		name:      name,
-		process:   redistest.Run(k.t, "payments-server", k.server.Addr(), name, strconv.FormatBool(k.atMostOnce)),
-		killAtRun: 1 + k.rng.IntN(20),
-	})
+	v := &instance{killAtRun: 1 + rand.IntN(20)}
+	v.process = redistest.Run(k.t, "payments-server", k.server.Addr(), k.desk.URL, name, strconv.FormatBool(k.atMostOnce))
+	k.mu.Lock()
+	k.all = append(k.all, v)
+	k.mu.Unlock()
+	v.url = v.process.Line(k.t)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.up = append(k.up, v)
 }
 
-// write appends to a list. It may be called from any goroutine.
-func (k *killing) write(list, entry string) {
-	if err := k.book.RPush(context.Background(), list, entry).Err(); err != nil {
-		k.t.Errorf("writing %s: %v", entry, err)
+// run is the desk. It gives a handler its go-ahead, or dooms its instance, or both.
+func (k *killing) run(w http.ResponseWriter, r *http.Request) {
+	k.mu.Lock()
+	v, o := k.all[number(r.FormValue("instance"))], k.orders[number(r.FormValue("key"))]
+	asked := &run{at: v, receipt: fmt.Sprintf("run %d of order %d", len(o.runs), o.key)}
+	k.checkRun(o)
+	o.runs = append(o.runs, asked)
+	v.runs++
+	if !k.closing && !v.doomed && v.runs >= v.killAtRun && len(k.up) == 2 {
+		v.doomed = true
+		k.up = slices.DeleteFunc(k.up, func(other *instance) bool { return other == v })
+		asked.withheld = k.counts.kills%8 != 7
+		if k.counts.kills++; asked.withheld {
+			k.counts.inside++
+		}
+		k.closing = k.counts.kills == k.kills
+		k.doomed <- v
+	} else {
+		asked.withheld = v.doomed
 	}
-}
-
-// read waits for the next entry of the ledger and handles it. It returns false at "quiet".
-func (k *killing) read() (more bool) {
-	k.t.Helper()
-	entry, err := k.book.BLPop(k.t.Context(), patience, ledger).Result()
-	if err != nil {
-		k.t.Fatalf("no entry in the ledger: %v", err)
+	k.mu.Unlock()
+	if asked.withheld {
+		<-r.Context().Done() // the instance dies
+		return
 	}
-	e := strings.Fields(entry[1])
-	if e[0] == "quiet" {
-		return false
-	}
-	v := k.all[number(e[1])]
-	switch e[0] {
-	case "up":
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		v.url = e[2]
-		k.up = append(k.up, v)
-	case "kill":
-		v.dead = true
-	case "run":
-		k.run(v, number(e[2]), e[3])
-	}
-	return true
+	_, _ = io.WriteString(w, asked.receipt)
 }
 
 func number(s string) int {
-	n, err := strconv.Atoi(s)
+	n, err := strconv.Atoi(strings.Trim(s, `"`))
 	if err != nil {
 		panic(err)
 	}
 	return n
 }
 
-// run gives a handler its go-ahead, or kills its instance, or both.
-func (k *killing) run(v *instance, key int, nonce string) {
-	r := &run{nonce: nonce, at: v}
-	kill := k.recordRun(key, r)
-	if !r.withheld {
-		k.write(goAhead(nonce), "go on")
-	}
-	if !kill {
-		return
-	}
-	if !r.withheld { // to kill it after the handler: in Settle, or before the response
-		time.Sleep(time.Duration(k.rng.IntN(2000)) * time.Microsecond)
-	}
-	k.write(ledger, "kill "+v.name)
-	v.process.Kill(k.t)
-	k.start()
-}
-
-// recordRun records a run, and decides whether to kill the instance at it.
-func (k *killing) recordRun(key int, r *run) (kill bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	o := k.orders[key]
+// checkRun checks that an order may run now. The caller holds mu.
+func (k *killing) checkRun(o *order) {
 	for _, earlier := range o.runs {
-		if !earlier.at.dead {
+		if !earlier.at.doomed {
 			k.t.Errorf("order %d runs a second time, and the instance of the first run is alive", o.key)
 		}
 	}
@@ -233,23 +198,6 @@ func (k *killing) recordRun(key int, r *run) (kill bool) {
 		}
 		k.checkAfterLease(o, "a second run")
 	}
-	k.counts.runs++
-	o.runs = append(o.runs, r)
-
-	r.at.runs++
-	kill = !k.closing && !r.at.doomed && r.at.runs >= r.at.killAtRun && len(k.up) == 2
-	if kill {
-		r.at.doomed = true
-		k.up = slices.DeleteFunc(k.up, func(v *instance) bool { return v == r.at })
-		r.withheld = k.counts.kills%8 != 7
-		if k.counts.kills++; r.withheld {
-			k.counts.inside++
-		}
-		k.closing = k.counts.kills == k.kills
-	} else {
-		r.withheld = r.at.doomed
-	}
-	return kill
 }
 
 // checkAfterLease checks that the lease of an order's first claim has expired. The caller holds mu.
@@ -259,38 +207,94 @@ func (k *killing) checkAfterLease(o *order, what string) {
 	}
 }
 
-// checkOrders checks that each receipt comes from the last run of its order.
-func (k *killing) checkOrders() {
-	for _, o := range k.orders {
-		if o.unknown {
-			continue
+// customer places orders, and repeats those that are not final. It sends each one to three times at once.
+func (k *killing) customer() {
+	for o := k.pick(); o != nil && !k.t.Failed(); o = k.pick() {
+		var clicks sync.WaitGroup
+		for range 1 + rand.IntN(3) {
+			clicks.Go(func() { k.ask(o) })
 		}
-		if o.nonce != o.runs[len(o.runs)-1].nonce {
-			k.t.Errorf("order %d ran again after it was answered with %s: %s", o.key, o.receipt, o.runs)
-		}
+		clicks.Wait()
+		time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond) // the customer thinks
 	}
 }
 
-// checkReplays repeats all orders at both instances until there are enough replays.
-func (k *killing) checkReplays() {
+// pick returns a new order or an open one, and nil after the last.
+func (k *killing) pick() *order {
+	const most = 100
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch n := len(k.open); {
+	case n == 0 && k.closing:
+		return nil
+	case n > 0 && (k.closing || n == most || rand.IntN(2) == 0):
+		return k.open[rand.IntN(n)]
+	}
+	o := &order{key: len(k.orders), placed: time.Now()}
+	k.orders, k.open = append(k.orders, o), append(k.open, o)
+	return o
+}
+
+// ask sends the order once, to any instance, and checks the response.
+func (k *killing) ask(o *order) {
+	k.mu.Lock()
+	v, final := k.up[rand.IntN(len(k.up))], o.final()
+	k.mu.Unlock()
+	a, err := pay(k.t, k.http, v.url, strconv.Itoa(o.key))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var p middleware.Problem
+	_ = json.Unmarshal([]byte(a.body), &p) // not a problem
+	problem := strings.TrimPrefix(p.Type, "urn:onceguard:problem:")
+	switch {
+	case err != nil && v.doomed:
+		k.counts.broken++
+	case err != nil:
+		k.t.Errorf("order %d, sent to an instance that was not killed: %v", o.key, err)
+	case a.status == http.StatusCreated && (a.replayed || !final):
+		k.paid(o, a)
+	case a.status == http.StatusConflict && problem == "in-flight" && !final:
+		k.counts.inFlight++
+	case a.status == http.StatusConflict && problem == "outcome-unknown" && k.atMostOnce && o.receipt == "":
+		if !o.unknown {
+			k.counts.unknown++
+			k.checkAfterLease(o, problem)
+		}
+		o.unknown = true
+		k.close(o)
+	default:
+		k.t.Errorf("order %d: got %+v; final before: %t; customers had %q", o.key, a, final, o.receipt)
+	}
+}
+
+// paid checks a 201. A handler must have made the payment, and all customers must get the same receipt. The caller
+// holds mu.
+func (k *killing) paid(o *order, a paid) {
+	if a.replayed {
+		k.counts.replays++
+	}
+	made := slices.ContainsFunc(o.runs, func(r *run) bool { return r.receipt == a.body && !r.withheld })
+	if !made || o.unknown || o.receipt != "" && o.receipt != a.body {
+		k.t.Errorf("order %d: got %+v; customers had %q, unknown: %t; runs %s", o.key, a, o.receipt, o.unknown, o.runs)
+	}
+	o.receipt = a.body
+	k.close(o)
+}
+
+func (k *killing) close(o *order) {
+	k.open = slices.DeleteFunc(k.open, func(other *order) bool { return other == o })
+}
+
+// askAgain repeats each order, which is replayed if its outcome is known. It returns the number of replays.
+func (k *killing) askAgain() int {
 	before := k.counts.replays
-	for k.counts.after < k.replaysAfter() && !k.t.Failed() {
-		var askers sync.WaitGroup
-		for _, v := range k.up {
-			for half := range 2 {
-				askers.Go(func() {
-					for i := half; i < len(k.orders); i += 2 {
-						k.ask(k.t.Context(), k.orders[i], v)
-					}
-				})
-			}
-		}
-		askers.Wait()
-		k.counts.after = k.counts.replays - before
+	for _, o := range k.orders {
+		k.ask(o)
 	}
+	return k.counts.replays - before
 }
 
-// end stops the remaining instances and checks what is left in Redis.
+// end stops the remaining instances. Each receipt comes from the last run of its order, and Redis has a key for each order.
 func (k *killing) end() {
 	k.http.CloseIdleConnections()
 	for _, v := range k.up {
@@ -298,8 +302,10 @@ func (k *killing) end() {
 			k.t.Error(err)
 		}
 	}
-	if entries, err := k.book.LRange(context.Background(), ledger, 0, -1).Result(); err != nil || len(entries) > 0 {
-		k.t.Errorf("entries left in the ledger: %q, %v", entries, err)
+	for _, o := range k.orders {
+		if !o.unknown && o.receipt != o.runs[len(o.runs)-1].receipt {
+			k.t.Errorf("order %d ran again after it was answered with %s: %s", o.key, o.receipt, o.runs)
+		}
 	}
 	if got := len(k.server.Keys(k.t)); got != len(k.orders) {
 		k.t.Errorf("keys in Redis: got %d, want one for each of %d orders", got, len(k.orders))

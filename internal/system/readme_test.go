@@ -33,17 +33,25 @@ func TestReadmeQuickStart(t *testing.T) {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	awaitServer(t, addr, ended)
 
-	first, second := payAt(t, addr, "k1"), payAt(t, addr, "k1")
+	ask := func(key string) paid {
+		t.Helper()
+		answer, err := pay(t, http.DefaultClient, "http://"+addr, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	first, second := ask("k1"), ask("k1")
 	switch {
 	case first.status != http.StatusCreated || first.replayed, second.status != http.StatusCreated || !second.replayed:
 		t.Errorf("got %+v, then %+v; want a 201 and its replay", first, second)
 	case first.body != second.body:
 		t.Errorf("replay %s, want %s", second.body, first.body)
 	}
-	if other := payAt(t, addr, "k2"); other.body == first.body {
+	if other := ask("k2"); other.body == first.body {
 		t.Error("another key got the same payment")
 	}
-	if keyless := payAt(t, addr, ""); keyless.status != http.StatusBadRequest {
+	if keyless := ask(""); keyless.status != http.StatusBadRequest {
 		t.Errorf("without a key: %d, want 400", keyless.status)
 	}
 }
@@ -155,32 +163,28 @@ func awaitServer(t *testing.T, addr string, ended <-chan error) {
 
 type paid struct {
 	status   int
-	header   http.Header
 	replayed bool
 	body     string
 }
 
-// payAt sends the request of the README's curl lines.
-func payAt(t *testing.T, addr, key string) paid {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+addr+"/payments", strings.NewReader(`{"amount":1250}`))
+// pay sends the request of the README's curl lines once. Without GetBody, the transport cannot repeat it.
+func pay(t *testing.T, client *http.Client, url, key string) (paid, error) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/payments", strings.NewReader(`{"amount":1250}`))
 	if err != nil {
-		t.Fatal(err)
+		return paid{}, err
 	}
+	r.GetBody = nil
 	r.SetBasicAuth("ann", "secret")
 	if key != "" {
-		r.Header.Set("Idempotency-Key", `"`+key+`"`)
+		r.Header.Set("Idempotency-Key", strconv.Quote(key))
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := client.Do(r)
 	if err != nil {
-		t.Fatal(err)
+		return paid{}, err
 	}
-	defer func() { _ = res.Body.Close() }()
+	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paid{res.StatusCode, res.Header, res.Header.Get("Idempotent-Replayed") == "true", string(body)}
+	return paid{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", string(body)}, err
 }
 
 // Every line of the pages' Go is a line of the Examples. (The pages of other modules have tests there.)
