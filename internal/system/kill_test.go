@@ -267,9 +267,33 @@ func (k *killing) ask(o *order) {
 	}
 }
 
+type answer struct {
+	status   int
+	replayed bool
+	body     string
+}
+
+// pay sends a payment once. Without GetBody, the transport cannot repeat it.
+func pay(t *testing.T, client *http.Client, url, key string) (answer, error) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/payments", strings.NewReader(`{"amount":1250}`))
+	if err != nil {
+		return answer{}, err
+	}
+	r.GetBody = nil
+	r.SetBasicAuth("ann", "")
+	r.Header.Set("Idempotency-Key", strconv.Quote(key))
+	res, err := client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answer{res.StatusCode, res.Header.Get("Idempotent-Replayed") == "true", string(body)}, err
+}
+
 // paid checks a 201. A handler must have made the payment, and all customers must get the same receipt. The caller
 // holds mu.
-func (k *killing) paid(o *order, a paid) {
+func (k *killing) paid(o *order, a answer) {
 	if a.replayed {
 		k.counts.replays++
 	}
