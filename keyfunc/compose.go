@@ -41,16 +41,15 @@ func First(fns ...Func) Func {
 func Compose(parts ...Func) Func {
 	parts = checked("keyfunc.Compose", parts)
 	return func(r *http.Request) (string, error) {
-		var buf [256]byte
-		joined := buf[:0]
-		for _, part := range parts {
+		keys := make([]string, len(parts))
+		for i, part := range parts {
 			key, err := part(r)
 			if err != nil {
 				return "", err
 			}
-			joined = canonical.AppendPart(joined, key)
+			keys[i] = key
 		}
-		return string(joined), nil
+		return ComposedKey(keys...), nil
 	}
 }
 
@@ -61,7 +60,8 @@ func Compose(parts ...Func) Func {
 //
 // The host is in lower case, as [Host] returns it.
 func ComposedKey(parts ...string) string {
-	var joined []byte
+	var buf [256]byte
+	joined := buf[:0]
 	for _, part := range parts {
 		joined = canonical.AppendPart(joined, part)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -70,25 +69,6 @@ func ExampleHeader() {
 	// a"c <nil>
 }
 
-func ExampleForm() {
-	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("item=tea&key=abc"))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-
-	fmt.Println(keyfunc.Form("key")(r))
-
-	body, _ := io.ReadAll(r.Body)
-	fmt.Printf("%s\n", body)
-	// Output:
-	// abc <nil>
-	// item=tea&key=abc
-}
-
-func ExampleQuery() {
-	r := httptest.NewRequest(http.MethodPost, "/orders?key=abc", nil)
-	fmt.Println(keyfunc.Query("key")(r))
-	// Output: abc <nil>
-}
-
 func ExampleRoute() {
 	sub := http.StripPrefix("/v1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println(r.URL.Path)
@@ -98,23 +78,6 @@ func ExampleRoute() {
 	// Output:
 	// /orders
 	// 4:POST10:/v1/orders <nil>
-}
-
-func ExampleUser() {
-	user := keyfunc.User(userID)
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	fmt.Println(user(signedIn(r, "42")))
-	fmt.Println(user(r))
-	// Output:
-	// 42 <nil>
-	//  keyfunc: no authenticated user
-}
-
-func ExampleBasicUser() {
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	r.SetBasicAuth("ada", "lovelace")
-	fmt.Println(keyfunc.BasicUser()(r))
-	// Output: ada <nil>
 }
 
 func ExampleBody() {
@@ -144,15 +107,6 @@ func ExampleJSON() {
 	//  keyfunc: the request has no key in the JSON value /id
 }
 
-func ExampleAnonymous() {
-	key := keyfunc.Standard(keyfunc.Anonymous())
-	r := httptest.NewRequest(http.MethodPost, "/votes", nil)
-	r.Header.Set("Idempotency-Key", "abc")
-	k, err := key(r)
-	fmt.Printf("%q %v\n", k, err)
-	// Output: "14:4:POST6:/votes10:\x00anonymous3:abc" <nil>
-}
-
 func ExampleFirst() {
 	key := keyfunc.First(keyfunc.Form("key"), keyfunc.Header("Idempotency-Key"))
 
@@ -170,7 +124,7 @@ func ExampleFirst() {
 }
 
 // One user id in two organizations is two scopes: the id includes the organization that the user acts for.
-func ExampleUser_organization() {
+func ExampleUser() {
 	type session struct{ user, organization string }
 	type sessionKey struct{}
 	key := keyfunc.Standard(keyfunc.User(func(ctx context.Context) string {
@@ -211,15 +165,6 @@ func ExampleCompose() {
 	// 3:abc15:4:POST7:/orders <nil>
 }
 
-func ExampleStandard() {
-	key := keyfunc.Standard(keyfunc.BasicUser())
-	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
-	r.SetBasicAuth("ada", "lovelace")
-	r.Header.Set("Idempotency-Key", "8e03978e-40d5")
-	fmt.Println(key(r))
-	// Output: 17:4:POST9:/payments3:ada13:8e03978e-40d5 <nil>
-}
-
 // An operator knows what a customer has sent, and looks for its key in Redis: locker.StorageKey hashes it.
 func ExampleStandardKey() {
 	r := httptest.NewRequest(http.MethodPost, "/payments?source=app", nil)
@@ -228,4 +173,40 @@ func ExampleStandardKey() {
 
 	fmt.Println(key == keyfunc.StandardKey("ada", "POST", "/payments", "8e03978e-40d5"))
 	// Output: true
+}
+
+// An API whose documentation calls keys opaque strings.
+func ExampleOpaque() {
+	opaque, draft := keyfunc.Opaque("Idempotency-Key"), keyfunc.Header("Idempotency-Key")
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.Header.Set("Idempotency-Key", `"abc"`)
+	fmt.Println(opaque(r))
+	fmt.Println(draft(r))
+	// Output:
+	// "abc" <nil>
+	// abc <nil>
+}
+
+// A form has the key in a hidden field, and the API's clients have it in the header.
+func ExampleScoped() {
+	source := keyfunc.First(keyfunc.Form("idempotency_key"), keyfunc.Header("Idempotency-Key"))
+	key := keyfunc.Scoped(source, keyfunc.BasicUser())
+
+	r := httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader("idempotency_key=8e03978e"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.SetBasicAuth("ann", "")
+	got, _ := key(r)
+	fmt.Println(got == keyfunc.StandardKey("ann", "POST", "/orders", "8e03978e"))
+	// Output: true
+}
+
+func ExampleMissingError() {
+	r := httptest.NewRequest(http.MethodPost, "/payments", nil)
+	_, err := keyfunc.Standard(keyfunc.BasicUser())(r)
+
+	var missing keyfunc.MissingError
+	if errors.As(err, &missing) {
+		fmt.Printf("send a key in the %s %s\n", missing.In, missing.Name)
+	}
+	// Output: send a key in the header Idempotency-Key
 }

@@ -2,17 +2,13 @@ package keyfunc_test
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 
@@ -74,109 +70,53 @@ func expectBody(t *testing.T, r *http.Request, want string) {
 	}
 }
 
-func TestFormURLEncoded(t *testing.T) {
+// What is a form, and where its field is. TestSources has the values of the field.
+func TestForm(t *testing.T) {
 	t.Parallel()
-	a := func(n int) string { return strings.Repeat("a", n) }
-	cases := []struct {
-		name, contentType, body string
-		want                    string
-		err                     error
-	}{
-		{"plain", urlencoded, "item=1&key=abc", "abc", nil},
-		{"parameters of the type", urlencoded + "; charset=utf-8", "key=abc", "abc", nil},
-		{"upper case type", "Application/X-WWW-Form-Urlencoded", "key=abc", "abc", nil},
-		{"broken parameters", urlencoded + "; charset", "key=abc", "abc", nil},
-		{"decoded", urlencoded, "key=a+b%2Cc", "a b,c", nil},
-		{"quotes are characters", urlencoded, "key=%22abc%22", `"abc"`, nil},
-		{"255", urlencoded, "key=" + a(255), a(255), nil},
-		{"256", urlencoded, "key=" + a(256), "", keyfunc.ErrInvalid},
-		{"absent", urlencoded, "item=1", "", keyfunc.ErrMissing},
-		{"other case", urlencoded, "Key=abc", "", keyfunc.ErrMissing},
-		{"no body", urlencoded, "", "", keyfunc.ErrMissing},
-		{"empty", urlencoded, "key=", "", keyfunc.ErrInvalid},
-		{"no value", urlencoded, "key", "", keyfunc.ErrInvalid},
-		{"twice", urlencoded, "key=abc&key=abc", "", keyfunc.ErrInvalid},
-		{"tab", urlencoded, "key=a%09b", "", keyfunc.ErrInvalid},
-		{"not ASCII", urlencoded, "key=k%C3%A4se", "", keyfunc.ErrInvalid},
-		{"bad escape elsewhere", urlencoded, "key=abc&item=%zz", "", keyfunc.ErrInvalid},
-		{"semicolon", urlencoded, "item=1;key=abc", "", keyfunc.ErrInvalid},
-		{"JSON", "application/json", `{"key":"abc"}`, "", keyfunc.ErrMissing},
-		{"text", "text/plain", "key=abc", "", keyfunc.ErrMissing},
-		{"no type", "", "key=abc", "", keyfunc.ErrMissing},
-		{"two types", urlencoded + ", text/plain", "key=abc", "", keyfunc.ErrMissing},
+	type row struct {
+		contentType, body string
+		err               error // nil: the key is abc
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := withBody(c.contentType, c.body)
-			expect(t, keyfunc.Form("key"), r, c.want, c.err)
-			expect(t, keyfunc.Form("key"), r, c.want, c.err)
-			if r.PostForm != nil || r.Form != nil {
-				t.Errorf("PostForm = %v, Form = %v, want nil", r.PostForm, r.Form)
-			}
-			expectBody(t, r, c.body)
-		})
+	rows := []row{
+		{urlencoded + "; charset=utf-8", "key=abc", nil},
+		{"Application/X-WWW-Form-Urlencoded", "key=abc", nil},
+		{urlencoded + "; charset", "key=abc", nil},
+		{urlencoded, "key=%61b%63", nil},
+		{urlencoded, "Key=abc", keyfunc.ErrMissing},
+		{urlencoded, "", keyfunc.ErrMissing},
+		{urlencoded, "key", keyfunc.ErrInvalid},
+		{urlencoded, "key=abc&item=%zz", keyfunc.ErrInvalid},
+		{urlencoded, "item=1;key=abc", keyfunc.ErrInvalid},
+		{"application/json", `{"key":"abc"}`, keyfunc.ErrMissing},
+		{"", "key=abc", keyfunc.ErrMissing},
+		{urlencoded + ", text/plain", "key=abc", keyfunc.ErrMissing},
+		{"multipart/form-data; boundary=xYz", "--xYz--\r\n", keyfunc.ErrMissing},
+		{"multipart/form-data; boundary=xYz", "--xYz\r\n\r\nabc\r\n--xYz--\r\n", keyfunc.ErrMissing}, // a part without a name
 	}
-}
-
-func TestFormMultipart(t *testing.T) {
-	t.Parallel()
-	a := func(n int) string { return strings.Repeat("a", n) }
-	cases := []struct {
-		name  string
-		parts []string
-		want  string
-		err   error
-	}{
-		{"plain", []string{part("item", "1"), part("key", "abc")}, "abc", nil},
-		{"beside a file", []string{filePart("photo", "\x00\xff"), part("key", "abc")}, "abc", nil},
-		{"255", []string{part("key", a(255))}, a(255), nil},
-		{"256", []string{part("key", a(256))}, "", keyfunc.ErrInvalid},
-		{"long", []string{part("key", a(1<<16)), part("item", "1")}, "", keyfunc.ErrInvalid},
-		{"absent", []string{part("item", "1")}, "", keyfunc.ErrMissing},
-		{"no parts", nil, "", keyfunc.ErrMissing},
-		{"empty", []string{part("key", "")}, "", keyfunc.ErrInvalid},
-		{"twice", []string{part("key", "abc"), part("key", "abc")}, "", keyfunc.ErrInvalid},
-		{"a file", []string{filePart("key", "abc")}, "", keyfunc.ErrInvalid},
-		{"and a file", []string{part("key", "abc"), filePart("key", "abc")}, "", keyfunc.ErrInvalid},
-		{"newline", []string{part("key", "abc\r\n")}, "", keyfunc.ErrInvalid},
-		{"no name", []string{"\r\nabc"}, "", keyfunc.ErrMissing},
-		{"broken header", []string{"nonsense\r\n\r\nabc", part("key", "abc")}, "", keyfunc.ErrInvalid},
+	for _, parts := range [][]string{
+		{filePart("key", "abc")}, {part("key", "abc"), filePart("key", "abc")}, {"nonsense\r\n\r\nabc", part("key", "abc")},
+	} {
+		contentType, body := multi("xYz", parts...)
+		rows = append(rows, row{contentType, body, keyfunc.ErrInvalid})
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			contentType, body := multi("xYz", c.parts...)
-			r := withBody(contentType, body)
-			expect(t, keyfunc.Form("key"), r, c.want, c.err)
-			expect(t, keyfunc.Form("key"), r, c.want, c.err)
-			if r.MultipartForm != nil || r.PostForm != nil {
-				t.Errorf("MultipartForm = %v, PostForm = %v, want nil", r.MultipartForm, r.PostForm)
-			}
-			expectBody(t, r, body)
-		})
-	}
-}
-
-func TestFormMalformedMultipart(t *testing.T) {
-	t.Parallel()
-	contentType, body := multi("xYz", part("key", "abc"))
-	cases := []struct{ name, contentType, body string }{
-		{"no boundary", "multipart/form-data", body},
-		{"empty boundary", `multipart/form-data; boundary=""`, body},
-		{"two boundaries", "multipart/form-data; boundary=xYz; boundary=b", body},
-		{"other boundary", "multipart/form-data; boundary=other", body},
+	_, body := multi("xYz", part("key", "abc"))
+	for _, parameters := range []string{"", `; boundary=""`, "; boundary=xYz; boundary=b", "; boundary=other"} {
+		rows = append(rows, row{"multipart/form-data" + parameters, body, keyfunc.ErrInvalid})
 	}
 	for n := 1; n <= len(strings.TrimSuffix(body, "-\r\n")); n++ {
-		cases = append(cases, struct{ name, contentType, body string }{fmt.Sprint("truncated after ", n), contentType, body[:n]})
+		rows = append(rows, row{"multipart/form-data; boundary=xYz", body[:n], keyfunc.ErrInvalid})
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := withBody(c.contentType, c.body)
-			expect(t, keyfunc.Form("key"), r, "", keyfunc.ErrInvalid)
-			expectBody(t, r, c.body)
-		})
+	for _, c := range rows {
+		r, want := withBody(c.contentType, c.body), "abc"
+		if c.err != nil {
+			want = ""
+		}
+		expect(t, keyfunc.Form("key"), r, want, c.err)
+		expect(t, keyfunc.Form("key"), r, want, c.err)
+		if r.PostForm != nil || r.Form != nil || r.MultipartForm != nil {
+			t.Errorf("%q: PostForm = %v, Form = %v, MultipartForm = %v, want nil", c.body, r.PostForm, r.Form, r.MultipartForm)
+		}
+		expectBody(t, r, c.body)
 	}
 }
 
@@ -187,55 +127,47 @@ func TestFormParsedBefore(t *testing.T) {
 	_, file := multi("xYz", filePart("key", "abc"))
 	parseForm := func(r *http.Request) error { return r.ParseForm() }
 	parseMultipart := func(r *http.Request) error { return r.ParseMultipartForm(1 << 20) }
-	cases := []struct {
-		name, method, contentType, body string
-		before                          func(*http.Request) error
-		want                            string
-		err                             error
+	for _, c := range []struct {
+		method, contentType, body string
+		before                    func(*http.Request) error
+		want                      string
+		err                       error
 	}{
-		{"urlencoded", "POST", urlencoded, "key=abc", parseForm, "abc", nil},
-		{"urlencoded without the field", "POST", urlencoded, "item=1", parseForm, "", keyfunc.ErrMissing},
-		{"urlencoded twice", "POST", urlencoded, "key=abc&key=d", parseForm, "", keyfunc.ErrInvalid},
-		{"DELETE, whose body ParseForm leaves alone", "DELETE", urlencoded, "key=abc", parseForm, "abc", nil},
-		{"multipart", "POST", contentType, body, parseMultipart, "abc", nil},
-		{"multipart without the field", "POST", contentType, keyless, parseMultipart, "", keyfunc.ErrMissing},
-		{"multipart with a file", "POST", contentType, file, parseMultipart, "", keyfunc.ErrInvalid},
-		{"multipart, which ParseForm leaves alone", "POST", contentType, body, parseForm, "abc", nil},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			for _, length := range []int64{int64(len(c.body)), -1} {
-				r := withBody(c.contentType, c.body)
-				r.Method, r.ContentLength = c.method, length
-				if err := c.before(r); err != nil {
-					t.Fatal(err)
-				}
-				expect(t, keyfunc.Form("key"), r, c.want, c.err)
+		{"POST", urlencoded, "key=abc", parseForm, "abc", nil},
+		{"POST", urlencoded, "item=1", parseForm, "", keyfunc.ErrMissing},
+		{"POST", urlencoded, "key=abc&key=d", parseForm, "", keyfunc.ErrInvalid},
+		{"DELETE", urlencoded, "key=abc", parseForm, "abc", nil}, // ParseForm leaves this body alone
+		{"POST", contentType, body, parseMultipart, "abc", nil},
+		{"POST", contentType, keyless, parseMultipart, "", keyfunc.ErrMissing},
+		{"POST", contentType, file, parseMultipart, "", keyfunc.ErrInvalid},
+		{"POST", contentType, body, parseForm, "abc", nil}, // and this one
+	} {
+		for _, length := range []int64{int64(len(c.body)), -1} {
+			r := withBody(c.contentType, c.body)
+			r.Method, r.ContentLength = c.method, length
+			if err := c.before(r); err != nil {
+				t.Fatal(err)
 			}
-		})
+			expect(t, keyfunc.Form("key"), r, c.want, c.err)
+		}
 	}
-
-	t.Run("only MultipartForm", func(t *testing.T) {
-		t.Parallel()
-		r := post("/")
-		r.MultipartForm = &multipart.Form{Value: url.Values{"key": {"abc"}}}
-		expect(t, keyfunc.Form("key"), r, "abc", nil)
-	})
+	r := post("/")
+	r.MultipartForm = &multipart.Form{Value: url.Values{"key": {"abc"}}}
+	expect(t, keyfunc.Form("key"), r, "abc", nil)
 }
 
 // If an earlier handler has read the body and not put it back, the request must not count as one without a key.
 func TestBodyReadBefore(t *testing.T) {
 	t.Parallel()
 	contentType, body := multi("xYz", part("key", "abc"))
-	cases := []struct {
-		name   string
+	read := func(r *http.Request) error { _, err := io.Copy(io.Discard, r.Body); return err }
+	for name, c := range map[string]struct {
 		fn     keyfunc.Func
 		before func(*http.Request) error
 	}{
-		{"form, read", keyfunc.Form("key"), func(r *http.Request) error { _, err := io.Copy(io.Discard, r.Body); return err }},
-		{"form, replaced", keyfunc.Form("key"), func(r *http.Request) error { r.Body = http.NoBody; return nil }},
-		{"form, read by parts", keyfunc.Form("key"), func(r *http.Request) error {
+		"form, read":     {keyfunc.Form("key"), read},
+		"form, replaced": {keyfunc.Form("key"), func(r *http.Request) error { r.Body = http.NoBody; return nil }},
+		"form, read by parts": {keyfunc.Form("key"), func(r *http.Request) error {
 			r.ContentLength = -1
 			parts, err := r.MultipartReader()
 			if err == nil {
@@ -243,29 +175,34 @@ func TestBodyReadBefore(t *testing.T) {
 			}
 			return errors.Join(err, r.Body.Close())
 		}},
-		{"body, read", keyfunc.Body(), func(r *http.Request) error { _, err := io.Copy(io.Discard, r.Body); return err }},
-		{"body, parsed", keyfunc.Body(), func(r *http.Request) error {
+		"body, read": {keyfunc.Body(), read},
+		"body, parsed": {keyfunc.Body(), func(r *http.Request) error {
 			r.ContentLength = -1
 			return r.ParseMultipartForm(1 << 20)
 		}},
+		"JSON, read": {keyfunc.JSON("/id"), func(r *http.Request) error {
+			r.Header.Set("Content-Type", jsonType)
+			return read(r)
+		}},
+	} {
+		r := withBody(contentType, body)
+		if err := c.before(r); err != nil {
+			t.Fatal(name, err)
+		}
+		key, err := c.fn(r)
+		if expectFault(t, err); key != "" {
+			t.Errorf("%s: %q", name, key)
+		}
 	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			r := withBody(contentType, body)
-			if err := c.before(r); err != nil {
-				t.Fatal(err)
-			}
-			key, err := c.fn(r)
-			if key != "" || err == nil {
-				t.Fatalf("got %q, %v, want an error", key, err)
-			}
-			for _, sentinel := range sentinels {
-				if errors.Is(err, sentinel) {
-					t.Errorf("err = %v, want none of the sentinels", err)
-				}
-			}
-		})
+}
+
+// expectFault checks that err is none of the sentinels: the request is not to blame.
+func expectFault(t *testing.T, err error) {
+	t.Helper()
+	for _, sentinel := range sentinels {
+		if err == nil || errors.Is(err, sentinel) {
+			t.Errorf("err = %v, want one that is not %v", err, sentinel)
+		}
 	}
 }
 
@@ -307,71 +244,26 @@ func TestEmptyBodyOfUnknownLength(t *testing.T) {
 func TestBodyReadErrors(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection reset")
-	types := map[string]string{"JSON": jsonType}
-	for name, fn := range map[string]keyfunc.Func{"Form": keyfunc.Form("key"), "Body": keyfunc.Body(), "JSON": keyfunc.JSON("/key")} {
-		contentType := cmp.Or(types[name], urlencoded)
-		t.Run(name+" limit", func(t *testing.T) {
-			t.Parallel()
-			r := withBody(contentType, "key=abc&item=1")
-			r.Body = http.MaxBytesReader(httptest.NewRecorder(), r.Body, 7)
-			for range 2 {
-				_, err := fn(r)
-				expectReadError(t, err)
-				if tooLong := new(*http.MaxBytesError); !errors.As(err, tooLong) {
-					t.Errorf("err = %v, want a *http.MaxBytesError", err)
-				}
-			}
-		})
-		t.Run(name+" restores what was read, and the error", func(t *testing.T) {
-			t.Parallel()
-			r := withBody(contentType, "")
-			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("key=abc"), iotest.ErrReader(broken)))
+	for contentType, fn := range map[string]keyfunc.Func{urlencoded: keyfunc.Form("key"), "": keyfunc.Body(), jsonType: keyfunc.JSON("/key")} {
+		r := withBody(contentType, "key=abc&item=1")
+		r.Body = http.MaxBytesReader(httptest.NewRecorder(), r.Body, 7)
+		for range 2 {
 			_, err := fn(r)
-			expectReadError(t, err)
-			if !errors.Is(err, broken) {
-				t.Errorf("err = %v, want %v", err, broken)
+			if expectFault(t, err); !errors.As(err, new(*http.MaxBytesError)) {
+				t.Errorf("err = %v, want a *http.MaxBytesError", err)
 			}
-			got, err := io.ReadAll(iotest.OneByteReader(r.Body))
-			if string(got) != "key=abc" || err != broken {
-				t.Errorf("read again = %q, %v, want key=abc, %v", got, err, broken)
-			}
-		})
-	}
-}
-
-func expectReadError(t *testing.T, err error) {
-	t.Helper()
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, sentinel := range sentinels {
-		if errors.Is(err, sentinel) {
-			t.Errorf("err = %v is %v", err, sentinel)
 		}
-	}
-}
 
-// Goroutines of the next reader may read the body at the same time. Each byte is returned once.
-func TestBodyIsReadByGoroutines(t *testing.T) {
-	t.Parallel()
-	const length = 1 << 17
-	r := withBody("text/plain", strings.Repeat("a", length))
-	if _, err := keyfunc.Body()(r); err != nil {
-		t.Fatal(err)
-	}
-	var read atomic.Int64
-	var readers sync.WaitGroup
-	for range 4 {
-		readers.Go(func() {
-			n, err := io.Copy(io.Discard, iotest.OneByteReader(r.Body))
-			if read.Add(n); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	readers.Wait()
-	if got := read.Load(); got != length {
-		t.Errorf("%d bytes, want %d", got, length)
+		r = withBody(contentType, "") // what was read is put back, and the error
+		r.Body = io.NopCloser(io.MultiReader(strings.NewReader("key=abc"), iotest.ErrReader(broken)))
+		_, err := fn(r)
+		if expectFault(t, err); !errors.Is(err, broken) {
+			t.Errorf("err = %v, want %v", err, broken)
+		}
+		got, err := io.ReadAll(iotest.OneByteReader(r.Body))
+		if string(got) != "key=abc" || err != broken {
+			t.Errorf("read again = %q, %v, want key=abc, %v", got, err, broken)
+		}
 	}
 }
 

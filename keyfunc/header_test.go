@@ -37,7 +37,7 @@ func expectInvalid(t *testing.T, lines ...string) {
 	}
 }
 
-// conformance: 1, 2, 3, 7, 8
+// conformance: 1, 2, 3, 5, 7, 8
 func TestHeader(t *testing.T) {
 	t.Parallel()
 	expect(t, byHeader, withKey(), "", keyfunc.ErrMissing)
@@ -53,6 +53,10 @@ func TestHeader(t *testing.T) {
 	expectInvalid(t, ``, `   `, `""`, `"";p=1`, `"`, `"abc`, `"abc\`, `"abc\"`, `"a\nb"`, `"a\/b"`, "\t\"abc\"", "\"abc\"\t",
 		"\"a\tb\"", "\"a\nb\"", `"käse"`, "\"\xff\"", `"abc"x`, `"abc" x`, `"abc" "def"`, `"abc""def"`)
 	expectInvalid(t, "a b", "abc;p=1", "'abc'", "a'b", `abc"`, `a"b"c`, `a\b`, "käse", "\tabc", "abc\t", "a\x00b", "a\x7fb")
+	for _, lines := range [][]string{{`"abc"`, `"def"`}, {"abc", "abc"}, {"", "abc"}, {"abc", ""}, {`"abc`, `def"`}} {
+		expect(t, byHeader, withKey(lines...), "", keyfunc.ErrInvalid)
+	}
+	expectInvalid(t, `"abc","def"`, `"abc", "def"`, `"abc",`, `abc,def`, `abc, def`)
 }
 
 // TestHeaderOctets tests every octet in a string, alone and after a backslash.
@@ -109,25 +113,17 @@ func TestHeaderParameters(t *testing.T) {
 	}
 }
 
-// conformance: 5
-func TestHeaderTwice(t *testing.T) {
-	t.Parallel()
-	for _, lines := range [][]string{{`"abc"`, `"def"`}, {"abc", "abc"}, {"", "abc"}, {"abc", ""}, {`"abc`, `def"`}} {
-		expect(t, byHeader, withKey(lines...), "", keyfunc.ErrInvalid)
-	}
-	expectInvalid(t, `"abc","def"`, `"abc", "def"`, `"abc",`, `abc,def`, `abc, def`)
-}
-
 // conformance: 9
 func TestHeaderLength(t *testing.T) {
 	t.Parallel()
 	a := func(n int) string { return strings.Repeat("a", n) }
 	escapes := func(n int) string { return strings.Repeat(`\"`, n) }
 	expectAll(t, map[string]string{
-		a(1): a(1), a(255): a(255), `"` + a(255) + `"`: a(255), `"` + escapes(255) + `"`: strings.Repeat(`"`, 255),
-		`"` + a(255) + `";p="` + a(1000) + `"`: a(255), `   ` + a(255) + `   `: a(255),
+		a(255): a(255), `"` + escapes(255) + `"`: strings.Repeat(`"`, 255), `   ` + a(255) + `   `: a(255),
+		`"` + a(255) + `";p="` + a(1000) + `"`: a(255), `"k";` + a(4<<10-4): "k",
 	})
-	expectInvalid(t, a(256), `"`+a(256)+`"`, `"`+escapes(256)+`"`, a(1<<20))
+	// fault: a client sends 1 MiB of parameters after its key -> the key is refused without parsing them
+	expectInvalid(t, a(256), `"`+escapes(256)+`"`, a(1<<20), `"k";`+a(4<<10-3), `"k";`+a(1<<20))
 }
 
 // conformance: 11
@@ -154,7 +150,7 @@ func FuzzHeader(f *testing.F) {
 	} {
 		f.Add(line)
 	}
-	fn := keyfunc.Header("Idempotency-Key")
+	fn := byHeader
 	f.Fuzz(func(t *testing.T, line string) {
 		key, err := fn(withKey(line))
 		if err != nil {
@@ -176,14 +172,32 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// fault: a client sends 1 MiB of parameters after its key -> the key is refused without parsing them
-func TestLongParameters(t *testing.T) {
+// What a header's string would not be is part of an opaque key; white space around it is not.
+func TestOpaque(t *testing.T) {
 	t.Parallel()
-	for size, want := range map[int]error{4 << 10: nil, 4<<10 + 1: keyfunc.ErrInvalid, 1 << 20: keyfunc.ErrInvalid} {
-		line := `"k";` + strings.Repeat("a", size-4)
-		r := &http.Request{Header: http.Header{"Idempotency-Key": {line}}}
-		if _, err := keyfunc.Header("Idempotency-Key")(r); !errors.Is(err, want) {
-			t.Errorf("a line of %d bytes: %v, want %v", size, err, want)
-		}
+	fn := keyfunc.Opaque("idempotency-key")
+	for line, want := range map[string]string{`"abc"`: `"abc"`, `"abc`: `"abc`, "a,b;c=d": "a,b;c=d", " \t\"a\" \t": `"a"`} {
+		expect(t, fn, withKey(line), want, nil)
 	}
+	for _, line := range []string{" ", "\t"} {
+		expect(t, fn, withKey(line), "", keyfunc.ErrInvalid)
+	}
+	expect(t, fn, withKey([]string{}...), "", keyfunc.ErrMissing)
+}
+
+// FuzzOpaque: a key is what was sent, without the white space around it, or an error that does not repeat it.
+func FuzzOpaque(f *testing.F) {
+	for _, seed := range []string{"abc", `"abc"`, " a ", "é", "\x00"} {
+		f.Add(seed)
+	}
+	fn := keyfunc.Opaque("Idempotency-Key")
+	f.Fuzz(func(t *testing.T, line string) {
+		got, err := fn(withKey(line))
+		switch {
+		case err == nil && (got == "" || len(got) > 255 || got != strings.Trim(line, " \t")):
+			t.Fatalf("%q: %q", line, got)
+		case err != nil && (got != "" || !errors.Is(err, keyfunc.ErrInvalid)):
+			t.Fatalf("%q: %q, %v", line, got, err)
+		}
+	})
 }

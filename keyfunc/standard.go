@@ -26,7 +26,7 @@ import (
 // Standard panics when user is nil. The Func is safe for concurrent use if user is.
 func Standard(user Func) Func {
 	option.Check(user != nil, "keyfunc.Standard: user is nil")
-	return scoped(Header("Idempotency-Key"), user)
+	return Scoped(Header("Idempotency-Key"), user)
 }
 
 // Scoped is [Standard] with another source of the client's key, such as [Opaque] or [Form]:
@@ -38,10 +38,6 @@ func Standard(user Func) Func {
 func Scoped(key, user Func) Func {
 	option.Check(key != nil, "keyfunc.Scoped: key is nil")
 	option.Check(user != nil, "keyfunc.Scoped: user is nil")
-	return scoped(key, user)
-}
-
-func scoped(key, user Func) Func {
 	return func(r *http.Request) (string, error) {
 		sent, err := key(r)
 		if err != nil {
@@ -55,16 +51,8 @@ func scoped(key, user Func) Func {
 			return "", err
 		}
 		var route [256]byte
-		return joinStandard(canonical.AppendRoute(route[:0], r), id, sent), nil
+		return ComposedKey(string(canonical.AppendRoute(route[:0], r)), id, sent), nil
 	}
-}
-
-// joinStandard joins the parts of Standard's keys.
-func joinStandard(route []byte, user, key string) string {
-	var joined [256]byte
-	b := canonical.AppendPart(joined[:0], route)
-	b = canonical.AppendPart(b, user)
-	return string(canonical.AppendPart(b, key))
 }
 
 // StandardKey returns the key that [Standard] derives from a request. It is for an operator who knows what a customer
@@ -78,6 +66,5 @@ func joinStandard(route []byte, user, key string) string {
 // StandardKey checks nothing. From arguments that no request can have, it makes a key that no request has.
 func StandardKey(user, method, path, key string) string {
 	path, _, _ = strings.Cut(path, "?")
-	route := canonical.AppendPart(canonical.AppendPart(nil, cmp.Or(method, http.MethodGet)), cmp.Or(path, "/"))
-	return joinStandard(route, user, key)
+	return ComposedKey(ComposedKey(cmp.Or(method, http.MethodGet), cmp.Or(path, "/")), user, key)
 }
