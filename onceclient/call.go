@@ -11,7 +11,7 @@ import (
 
 // call is one RoundTrip: a loop of tries and pauses. Only the goroutine of RoundTrip uses it.
 type call struct {
-	transport *Transport
+	transport *transport
 	req       *http.Request // with the key and without the body
 	key       string        // without quotes
 	payload   payload
@@ -28,10 +28,14 @@ type call struct {
 // deadline, and would replace the call's error by another one.
 const contextMargin = 100 * time.Millisecond
 
+// maxRetryAfter is the longest Retry-After that is obeyed in full: more than onceguard sends with default settings, except
+// with an unknown outcome.
+const maxRetryAfter time.Duration = 15 * time.Second
+
 // maxReserve is the longest time that is kept for the last try.
 const maxReserve = time.Second
 
-func newCall(t *Transport, req *http.Request, key string, p payload) *call {
+func newCall(t *transport, req *http.Request, key string, p payload) *call {
 	out := req.WithContext(req.Context())
 	out.Body, out.GetBody = nil, p.again
 	out.Header = req.Header.Clone()
@@ -58,8 +62,7 @@ func (c *call) do() (*http.Response, error) {
 	ctx := c.req.Context()
 	for {
 		last := c.try()
-		last.Pause, last.Again = c.next(last)
-		last.Elapsed = time.Since(c.began)
+		last.Pause = c.next(last)
 		c.transport.observer(ctx, last.Attempt)
 		switch {
 		case last.resp != nil && (!last.repeat || c.payload.again == nil):
@@ -69,7 +72,7 @@ func (c *call) do() (*http.Response, error) {
 		case last.resp != nil:
 			last.resp.Body.Close()
 		}
-		if !last.Again {
+		if last.Pause == 0 {
 			return nil, c.gaveUp(last)
 		}
 		select {
@@ -80,20 +83,20 @@ func (c *call) do() (*http.Response, error) {
 	}
 }
 
-// next decides whether there is another try after last, and returns the pause before it.
-func (c *call) next(last outcome) (pause time.Duration, again bool) {
+// next returns the pause before another try after last, and 0 if there is none.
+func (c *call) next(last outcome) (pause time.Duration) {
 	if !last.repeat || c.payload.again == nil || c.req.Context().Err() != nil {
-		return 0, false
+		return 0
 	}
 	left := time.Until(c.deadline) - c.reserve
 	if left <= 0 {
 		c.expired = true
-		return 0, false
+		return 0
 	}
-	return min(c.pauseAfter(last), left), true
+	return min(c.pauseAfter(last), left)
 }
 
-// pauseAfter returns a pause with full jitter, after the Retry-After of the response if it has one. That of an unknown
+// pauseAfter returns a pause with full jitter, of 1 ns at least, after the Retry-After of the response if it has one. That of an unknown
 // outcome is not cut: the server says when it may know more.
 func (c *call) pauseAfter(last outcome) time.Duration {
 	t := c.transport
@@ -101,11 +104,11 @@ func (c *call) pauseAfter(last outcome) time.Duration {
 	if doublings := c.attempts - 1; doublings < 63 && t.backoffMin <= t.backoffMax>>doublings {
 		bound = t.backoffMin << doublings
 	}
-	jitter := rand.N(bound)
+	jitter := rand.N(bound) + 1
 	if last.resp == nil {
 		return jitter
 	}
-	longest := t.maxRetryAfter
+	longest := maxRetryAfter
 	if last.Problem == OutcomeUnknown {
 		longest = math.MaxInt64
 	}

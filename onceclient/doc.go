@@ -46,7 +46,7 @@
 //
 // The pause before a repetition is random between 0 and a bound that doubles with each try (full jitter), see
 // [WithBackoff]. After a Retry-After, in seconds or as a date (RFC 9110 section 10.2.3), the pause is that time plus
-// the jitter. A long one is cut (see [WithMaxRetryAfter]), and no pause goes past the limit.
+// the jitter. One of more than 15 s is cut, except with an outcome-unknown, and no pause goes past the limit.
 //
 // # When it ends
 //
@@ -75,8 +75,8 @@
 //
 // # What belongs where
 //
-// RoundTrip calls the base once for each try. Put into the base what must be fresh for each try, such as an access
-// token, a signature or a span, and around the [Transport] what belongs to the whole operation. Do not put another
+// The Transport is what [New] returns. It calls the base once for each try. Put into the base what must be fresh for each try,
+// such as an access token, a signature or a span, and around the Transport what belongs to the whole operation. Do not put another
 // retrying client around it or below it: the tries would multiply. http.Transport itself repeats a keyed request on
 // another connection if a reused one breaks before the response. That is within one try.
 //

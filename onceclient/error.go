@@ -44,9 +44,6 @@ func (e *GaveUpError) text(outcome string) string {
 	return text
 }
 
-// GoString returns Error, so that %#v does not contain the key.
-func (e *GaveUpError) GoString() string { return e.Error() }
-
 // Unwrap returns Err.
 func (e *GaveUpError) Unwrap() error { return e.Err }
 

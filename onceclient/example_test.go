@@ -36,9 +36,8 @@ func Example() {
 	url, orders, stop := shop()
 	defer stop()
 
-	transport := onceclient.New(nil)
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
+	client := &http.Client{Transport: onceclient.New(nil)}
+	defer client.CloseIdleConnections()
 
 	key := onceclient.NewKey() // store it beside the order, before the first try
 	ctx := onceclient.WithKey(context.Background(), key)
@@ -84,10 +83,10 @@ func ExampleProblemType() {
 		_, _ = io.WriteString(w, `{"type":"urn:onceguard:problem:outcome-unknown","status":409}`)
 	}))
 	defer server.Close()
-	transport := onceclient.New(nil)
-	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: onceclient.New(nil)}
+	defer client.CloseIdleConnections()
 
-	resp, err := (&http.Client{Transport: transport}).Post(server.URL, "application/json", strings.NewReader(`{}`))
+	resp, err := client.Post(server.URL, "application/json", strings.NewReader(`{}`))
 	if err != nil {
 		panic(err)
 	}
@@ -102,11 +101,11 @@ func ExampleProblemType() {
 func ExampleWithObserver() {
 	url, _, stop := shop()
 	defer stop()
-	transport := onceclient.New(nil, onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) {
-		fmt.Printf("try %d: status %d, failed: %t, again: %t\n", a.Number, a.Status, a.Err != nil, a.Again)
-	}))
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Post(url+"/orders", "application/json", strings.NewReader(`{}`))
+	client := &http.Client{Transport: onceclient.New(nil, onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) {
+		fmt.Printf("try %d: status %d, failed: %t, again: %t\n", a.Number, a.Status, a.Err != nil, a.Pause > 0)
+	}))}
+	defer client.CloseIdleConnections()
+	resp, err := client.Post(url+"/orders", "application/json", strings.NewReader(`{}`))
 	if err != nil {
 		panic(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net/http"
 	"strings"
 	"sync"
@@ -59,12 +58,8 @@ func (f *fakeBase) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (f *fakeBase) tries() int { return len(f.at) }
 
-func (f *fakeBase) keys(header string) (keys []string) {
-	for _, h := range f.heads {
-		keys = append(keys, h.Get(header))
-	}
-	return keys
-}
+// key returns the key of the first try.
+func (f *fakeBase) key() string { return f.heads[0].Get("Idempotency-Key") }
 
 type countedBody struct {
 	io.ReadCloser
@@ -112,14 +107,21 @@ func problem(status int, name string, header ...string) step {
 
 var created = answer(http.StatusCreated, "done")
 
-// send sends one POST through an http.Client and returns the response, its body read and closed.
-func send(t *testing.T, ctx context.Context, base http.RoundTripper, opts ...onceclient.Option) (*http.Response, string, error) {
+const orders = "http://shop.test/orders"
+
+func post(t *testing.T, ctx context.Context, url string, body io.Reader) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://shop.test/orders", strings.NewReader("book"))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return do(t, &http.Client{Transport: onceclient.New(base, opts...)}, req)
+	return req
+}
+
+// send sends one POST through an http.Client and returns the response, its body read and closed.
+func send(t *testing.T, ctx context.Context, base http.RoundTripper, opts ...onceclient.Option) (*http.Response, string, error) {
+	t.Helper()
+	return do(t, &http.Client{Transport: onceclient.New(base, opts...)}, post(t, ctx, orders, strings.NewReader("book")))
 }
 
 func do(t *testing.T, client *http.Client, req *http.Request) (*http.Response, string, error) {
@@ -153,5 +155,3 @@ type readerBody func([]byte) (int, error)
 
 func (r readerBody) Read(p []byte) (int, error) { return r(p) }
 func (r readerBody) Close() error               { return nil }
-
-func discard() *log.Logger { return log.New(io.Discard, "", 0) }

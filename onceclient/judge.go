@@ -9,17 +9,14 @@ import (
 	"strings"
 )
 
-// Types of onceguard's problem documents (RFC 9457) that a caller may want to tell apart, see [ProblemType]. The page
-// docs/clients.md describes what to do about each.
+// OutcomeUnknown is the type of onceguard's problem document (RFC 9457) for a request that was begun, and may have taken
+// effect: see [ProblemType]. The page docs/clients.md has the other types, and what to do about each.
+const OutcomeUnknown = "urn:onceguard:problem:outcome-unknown"
+
 const (
-	InFlight           = "urn:onceguard:problem:in-flight"           // 409: repeated by the Transport
-	OutcomeUnknown     = "urn:onceguard:problem:outcome-unknown"     // 409: begun, and it may have taken effect; repeated if the server may learn more
-	ResponseNotStored  = "urn:onceguard:problem:response-not-stored" // 409: not processed again, and there is no response
-	FingerprintChanged = "urn:onceguard:problem:fingerprint-changed" // 409: processed, and cannot be compared
-	KeyExpired         = "urn:onceguard:problem:key-expired"         // 400: too old; it may have taken effect before
-	KeyReused          = "urn:onceguard:problem:key-reused"          // 422: the key was used for another request
-	KeyFailed          = "urn:onceguard:problem:key-failed"          // 500: nothing was done
-	RecordUnreadable   = "urn:onceguard:problem:record-unreadable"   // 500: it may have taken effect
+	inFlight         = "urn:onceguard:problem:in-flight"
+	keyFailed        = "urn:onceguard:problem:key-failed"        // nothing was done
+	recordUnreadable = "urn:onceguard:problem:record-unreadable" // it may have taken effect
 )
 
 // maxProblem is how many bytes of a response's body are read to find its problem type.
@@ -53,9 +50,9 @@ func repeats(resp *http.Response, problem string) bool {
 		520, 521, 522, 523, 524: // Cloudflare has no answer from the server, or none that it understands
 		return true
 	case http.StatusConflict:
-		return problem == InFlight
+		return problem == inFlight
 	case http.StatusInternalServerError:
-		return problem != RecordUnreadable && problem != KeyFailed
+		return problem != recordUnreadable && problem != keyFailed
 	}
 	return false
 }

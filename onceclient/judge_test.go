@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/onceguard/onceguard/onceclient"
 )
@@ -30,14 +32,21 @@ func TestTable(t *testing.T) {
 		"a 400 that says so":              problem(400, "body-unreadable", yes),
 		"a 409 that says so":              answer(409, "", "X-Should-Retry: True"),
 		"a replayed 500 that says so":     answer(500, "", replayed, yes),
-		"500, body breaks off":            broken(500, ""),
-		"409, body breaks off":            broken(409, `{"type":"urn:oncegu`, problemJSON),
-		"503, body breaks off":            broken(503, "hal"),
 		"without a body":                  func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 503}, nil },
 		"500, long body":                  answer(500, strings.Repeat("x", 1<<20)),
 		"record-unreadable that says so":  problem(500, "record-unreadable", yes),
 		"500, not replayed":               answer(500, "", "Idempotent-Replayed: false"),
 		"an X-Should-Retry of no meaning": answer(503, "", "X-Should-Retry: perhaps"),
+	}
+	// Bodies that break off, or do not come in the time of a try:
+	long := strings.Repeat("x", mib)
+	for name, s := range map[string]step{
+		"500": broken(500, ""), "503": broken(503, long), "409": broken(409, `{"type":"urn:oncegu`, problemJSON), "404": broken(404, "hal"),
+		"201": broken(201, "hal"), "201 at once": broken(201, ""), "200 of unknown length": withLength(broken(200, long), -1),
+		"replayed": broken(201, "hal", replayed), "moved": broken(307, "hal", "Location: /elsewhere"),
+		"409 that says no": broken(409, "hal", no), "a stalled 503": stalling(503), "a stalled 201": stalling(201),
+	} {
+		again[name+", broken off"] = s
 	}
 	for _, status := range []int{408, 425, 429, 502, 503, 504, 520, 521, 522, 523, 524} {
 		again[fmt.Sprint(status)] = answer(status, "")
@@ -65,19 +74,20 @@ func TestTable(t *testing.T) {
 		final[fmt.Sprint(status)] = answer(status, "")
 	}
 	for name, first := range again {
-		t.Run(name+" is repeated", func(t *testing.T) { checkStep(t, first, true) })
+		checkStep(t, name, first, true)
 	}
 	for name, first := range final {
-		t.Run(name+" is returned", func(t *testing.T) { checkStep(t, first, false) })
+		checkStep(t, name, first, false)
 	}
 }
 
-func checkStep(t *testing.T, first step, repeated bool) {
+func checkStep(t *testing.T, name string, first step, repeated bool) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		base := &fakeBase{steps: []step{first, created}}
 		resp, body, err := send(t, t.Context(), base)
 		if err != nil {
-			t.Fatal(err)
+			t.Fatal(name, err)
 		}
 		want, tries := created, 2
 		if !repeated {
@@ -85,22 +95,19 @@ func checkStep(t *testing.T, first step, repeated bool) {
 		}
 		expected, _ := want(nil)
 		content, _ := io.ReadAll(expected.Body)
-		if resp.StatusCode != expected.StatusCode || body != string(content) {
-			t.Errorf("got %d with %d bytes, want %d with %d", resp.StatusCode, len(body), expected.StatusCode, len(content))
-		}
-		if base.tries() != tries {
-			t.Errorf("%d tries, want %d", base.tries(), tries)
+		if resp.StatusCode != expected.StatusCode || body != string(content) || base.tries() != tries || base.open != 0 {
+			t.Errorf("%s: got %d with %d bytes after %d tries, want %d with %d after %d; %d bodies are open", name,
+				resp.StatusCode, len(body), base.tries(), expected.StatusCode, len(content), tries, base.open)
 		}
 		for i := range base.tries() {
-			if base.bodies[i] != "book" || base.heads[i].Get("Idempotency-Key") != base.heads[0].Get("Idempotency-Key") {
-				t.Errorf("try %d sent %q under %q", i+1, base.bodies[i], base.heads[i].Get("Idempotency-Key"))
+			if base.bodies[i] != "book" || base.heads[i].Get("Idempotency-Key") != base.key() {
+				t.Errorf("%s: try %d sent %q under %q", name, i+1, base.bodies[i], base.heads[i].Get("Idempotency-Key"))
 			}
-		}
-		if base.open != 0 {
-			t.Errorf("%d response bodies were not closed", base.open)
 		}
 	})
 }
+
+const mib = 1 << 20
 
 // broken answers with a body that ends in an error.
 func broken(status int, body string, header ...string) step {
@@ -109,6 +116,100 @@ func broken(status int, body string, header ...string) step {
 		end := readerBody(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF })
 		resp.Body = io.NopCloser(io.MultiReader(strings.NewReader(body), end))
 		return resp, err
+	}
+}
+
+// stalling answers with a body that comes a minute after the header.
+func stalling(status int, header ...string) step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := answer(status, "", header...)(req)
+		resp.ContentLength = -1
+		resp.Body = readerBody(func(p []byte) (int, error) {
+			select {
+			case <-req.Context().Done():
+				return 0, req.Context().Err()
+			case <-time.After(time.Minute):
+				return copy(p, "late"), io.EOF
+			}
+		})
+		return resp, err
+	}
+}
+
+// withLength changes the Content-Length of a step's response. -1 is an unknown one.
+func withLength(s step, n int64) step {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := s(req)
+		resp.ContentLength = n
+		return resp, err
+	}
+}
+
+// What is not read within the try reaches the caller as it comes, and is not repeated if it breaks off.
+func TestResponsesThatAreStreamed(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", mib+1)
+	for name, test := range map[string]struct {
+		first step
+		sent  string // what comes before the body breaks off
+		opt   onceclient.Option
+	}{
+		"known length":        {withLength(broken(200, "hal"), mib+1), "hal", nil},
+		"more than 1 MiB":     {withLength(broken(200, long), -1), long, nil},
+		"events":              {broken(200, "hal", "Content-Type: text/event-stream; charset=utf-8"), "hal", nil},
+		"request sent once":   {broken(200, "hal"), "hal", onceclient.WithMaxBody(0)},
+		"503, sent once":      {broken(503, "hal"), "hal", onceclient.WithMaxBody(0)},
+		"no response is kept": {broken(200, "hal"), "hal", onceclient.WithMaxResponse(0)},
+		"2 bytes are kept":    {withLength(broken(200, "hal"), -1), "hal", onceclient.WithMaxResponse(2)},
+		"later than a try":    {withLength(stalling(201), mib+1), "late", nil},
+		"later than the last": {stalling(200, "Content-Type: text/event-stream"), "late", onceclient.WithLimit(10 * time.Second)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base := &fakeBase{steps: []step{test.first, created}}
+			resp, err := newTransport(base, test.opt).RoundTrip(postBody(t, t.Context(), newBody(strings.NewReader("book")), -1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if string(got) != test.sent || errors.Is(err, io.ErrUnexpectedEOF) == (test.sent == "late") || base.tries() != 1 || base.open != 0 {
+				t.Errorf("%s: got %d bytes, %v after %d tries; %d bodies are open", name, len(got), err, base.tries(), base.open)
+			}
+		})
+	}
+}
+
+// newTransport returns a Transport with an option that may be nil.
+func newTransport(base http.RoundTripper, opt onceclient.Option) http.RoundTripper {
+	if opt == nil {
+		return onceclient.New(base)
+	}
+	return onceclient.New(base, opt)
+}
+
+// The body of 101 Switching Protocols stays writable.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	client, server := net.Pipe()
+	defer server.Close()
+	base := tripper(func(req *http.Request) (*http.Response, error) {
+		resp, err := answer(http.StatusSwitchingProtocols, "")(req)
+		resp.Body = client
+		return resp, err
+	})
+	resp, err := onceclient.New(base).RoundTrip(post(t, t.Context(), orders, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	w, ok := resp.Body.(io.Writer)
+	if !ok {
+		t.Fatalf("got %T", resp.Body)
+	}
+	go func() { _, _ = io.WriteString(w, "hello") }()
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(server, got); string(got) != "hello" || err != nil {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

@@ -30,7 +30,7 @@ func WithKey(ctx context.Context, key string) context.Context {
 }
 
 // key returns the value of the header that carries the key of req, from req itself if it has one.
-func (t *Transport) key(req *http.Request) (string, error) {
+func (t *transport) key(req *http.Request) (string, error) {
 	if value, ok := t.keyIn(req.Header); ok {
 		if unquote(strings.Trim(value, " \t")) == "" {
 			return "", ErrInvalidKey
@@ -54,7 +54,7 @@ func (t *Transport) key(req *http.Request) (string, error) {
 
 // keyIn returns the first value of the header that carries the key, and whether h has one. A caller may have set it by
 // its name in HTTP/2, which is in lower case.
-func (t *Transport) keyIn(h http.Header) (string, bool) {
+func (t *transport) keyIn(h http.Header) (string, bool) {
 	for name, values := range h {
 		if len(values) > 0 && strings.EqualFold(name, t.header) {
 			return values[0], true

@@ -7,12 +7,9 @@ import "time"
 // context.
 type Attempt struct {
 	Number   int           // from 1
-	Method   string        // of the request
 	Status   int           // of the response; 0 without one
 	Problem  string        // the type of the response's problem document, if it was read
 	Err      error         // why there is no response; nil with one
 	Duration time.Duration // of this try
-	Elapsed  time.Duration // since the first try began
-	Again    bool          // whether there is another try, unless the context is cancelled in the pause
-	Pause    time.Duration // before the next one; 0 if Again is false
+	Pause    time.Duration // before the next one, unless the context is cancelled in it; 0 if there is none
 }

@@ -13,30 +13,28 @@ import (
 type Option func(*config)
 
 type config struct {
-	header        string
-	methods       map[string]bool
-	limit         time.Duration
-	tryTimeout    time.Duration
-	backoffMin    time.Duration
-	backoffMax    time.Duration
-	maxRetryAfter time.Duration
-	maxBody       int64
-	maxResponse   int64
-	observer      func(context.Context, Attempt)
+	header      string
+	methods     map[string]bool
+	limit       time.Duration
+	tryTimeout  time.Duration
+	backoffMin  time.Duration
+	backoffMax  time.Duration
+	maxBody     int64
+	maxResponse int64
+	observer    func(context.Context, Attempt)
 }
 
 func defaults() config {
 	return config{
-		header:        "Idempotency-Key",
-		methods:       map[string]bool{http.MethodPost: true, http.MethodPatch: true},
-		limit:         90 * time.Second,
-		tryTimeout:    30 * time.Second,
-		backoffMin:    200 * time.Millisecond,
-		backoffMax:    5 * time.Second,
-		maxRetryAfter: 15 * time.Second,
-		maxBody:       1 << 20,
-		maxResponse:   1 << 20,
-		observer:      func(context.Context, Attempt) {},
+		header:      "Idempotency-Key",
+		methods:     map[string]bool{http.MethodPost: true, http.MethodPatch: true},
+		limit:       90 * time.Second,
+		tryTimeout:  30 * time.Second,
+		backoffMin:  200 * time.Millisecond,
+		backoffMax:  5 * time.Second,
+		maxBody:     1 << 20,
+		maxResponse: 1 << 20,
+		observer:    func(context.Context, Attempt) {},
 	}
 }
 
@@ -66,14 +64,6 @@ func WithBackoff(shortest, longest time.Duration) Option {
 		panic(fmt.Sprintf("onceclient.WithBackoff: %v is less than %v", longest, shortest))
 	}
 	return func(c *config) { c.backoffMin, c.backoffMax = shortest, longest }
-}
-
-// WithMaxRetryAfter sets the longest Retry-After: a longer one counts as d. The default is 15 s, which is more than
-// onceguard sends with default settings, except with an [OutcomeUnknown] that is worth a repetition: its Retry-After is
-// obeyed in full. A d that is not positive panics.
-func WithMaxRetryAfter(d time.Duration) Option {
-	mustBePositive("WithMaxRetryAfter", d)
-	return func(c *config) { c.maxRetryAfter = d }
 }
 
 // WithMaxBody sets how many bytes of a request body without GetBody are kept in memory so that they can be sent again.

@@ -18,7 +18,6 @@ func TestWrongOptions(t *testing.T) {
 		{"WithLimit", func() { onceclient.WithLimit(0) }},
 		{"WithLimit", func() { onceclient.WithLimit(-time.Second) }},
 		{"WithTryTimeout", func() { onceclient.WithTryTimeout(0) }},
-		{"WithMaxRetryAfter", func() { onceclient.WithMaxRetryAfter(0) }},
 		{"WithBackoff", func() { onceclient.WithBackoff(0, time.Second) }},
 		{"WithBackoff", func() { onceclient.WithBackoff(2*time.Second, time.Second) }},
 		{"WithMaxBody", func() { onceclient.WithMaxBody(-1) }},

