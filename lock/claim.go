@@ -160,7 +160,7 @@ func (g *granter) newLease(ctx context.Context, id lease.ID, fence int64, start 
 	first := &both.handle
 	first.store, first.core, first.fence = g.store, &both.core, fence
 	if !both.core.Init(&g.leases, g.store, id, background.WithoutEnd(ctx), start, &first.handle) {
-		g.store.KeepReleasing(id.Key, id.Token, id.Hold, false, id.MayReturn)
+		g.store.KeepReleasing(store.Unneeded{Key: id.Key, Token: id.Token, HasHold: id.Hold > 0, MayReturn: id.MayReturn})
 		return nil, fmt.Errorf("lock: claim: granted too late: %w", context.DeadlineExceeded)
 	}
 	return first, nil

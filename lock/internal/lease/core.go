@@ -34,10 +34,8 @@ type Backend interface {
 	// Release removes the claim. hasHold reports whether the claim has a hold.
 	Release(ctx context.Context, key store.Key, token uuid.UUID, written []byte, hasHold bool) store.Found
 	// KeepReleasing releases a claim in the background: until Redis answers and, if the claim may return, several times
-	// after that. It returns at once. gone reports whether a reply has shown that the claim is gone.
-	KeepReleasing(key store.Key, token uuid.UUID, hold time.Duration, gone, mayReturn bool)
-	// NoteUnreleased has the error of Close name a claim that is still to be released.
-	NoteUnreleased(key store.Key, token uuid.UUID)
+	// after that. It returns at once.
+	KeepReleasing(c store.Unneeded)
 	// Settle replaces the claim with the value, for ttl.
 	Settle(ctx context.Context, key store.Key, token uuid.UUID, written, value []byte, ttl time.Duration) store.Found
 	// Node returns what identifies the server that has the key now. It sends nothing.

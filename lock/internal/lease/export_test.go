@@ -5,7 +5,6 @@ const (
 	MaxBacklog    = maxBacklog
 	PendingCost   = pendingCost
 	MaxBatchBytes = maxBatchBytes
-	MaxRetry      = maxRetry
 )
 
 // PhaseNames are the phases in their order.

@@ -205,19 +205,14 @@ func (s *server) Extend(ctx context.Context, _ store.Key, _ uuid.UUID, d time.Du
 
 func (s *server) Node(store.Key) any { return s }
 
-func (s *server) NoteUnreleased(store.Key, uuid.UUID) {}
-
-// KeepReleasing sends releases until one is answered.
-func (s *server) KeepReleasing(_ store.Key, _ uuid.UUID, _ time.Duration, _, _ bool) {
+// KeepReleasing releases the claim in a while.
+func (s *server) KeepReleasing(store.Unneeded) {
 	s.group.Go(func() {
-		background.Retry(s.group.Context(), time.Now().Add(time.Hour), func() bool {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.note("keeps releasing")
-			s.expire()
-			s.claimed = false
-			return true
-		})
+		_ = background.Pause(s.group.Context(), 20*ms)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.note("keeps releasing")
+		s.claimed = false
 	})
 }
 

@@ -1,14 +1,11 @@
 package lease
 
-// Release removes the claim. It tries once: it calls the backend, which sends up to four times. If that fails, a claim
-// without a hold is released in the background here until it has expired, and one with a hold by the backend
-// (KeepReleasing, in store/unneeded.go). Core.mu is not held during a try.
+// Release removes the claim. It tries once: it calls the backend, which sends up to four times. If that fails, the backend
+// releases the claim in the background (KeepReleasing, in store/unneeded.go). Core.mu is not held during a try.
 
 import (
 	"context"
-	"time"
 
-	"github.com/onceguard/onceguard/internal/background"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -37,12 +34,7 @@ func (h *Handle) ReleaseInBackground(ctx context.Context) {
 func (c *Core) release(ctx context.Context) error {
 	firstCall := !c.isReleasedOrSettled()
 	done, err := c.tryRelease(ctx)
-	switch {
-	case !firstCall:
-	case !done && c.id.Hold == 0:
-		c.retryRelease()
-		c.keepReleasing(true)
-	default:
+	if firstCall {
 		c.keepReleasing(done)
 	}
 	return err
@@ -51,28 +43,16 @@ func (c *Core) release(ctx context.Context) error {
 // keepReleasing has the claim released in the background, unless it is gone and cannot return. gone reports whether Redis
 // has answered a Release or a Settle. After that a command without a reply may write the claim again, once the key is free.
 func (c *Core) keepReleasing(gone bool) {
-	if !gone || c.id.MayReturn {
-		c.backend.KeepReleasing(c.id.Key, c.id.Token, c.id.Hold, gone, c.id.MayReturn)
+	if gone && !c.id.MayReturn {
+		return
 	}
-}
-
-// retryRelease keeps trying to release a claim without a hold, until the claim has expired, for at most maxRetry, and
-// once more when the Locker is closed. Close names the claim if that fails, too.
-func (c *Core) retryRelease() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	group, expiry := c.config.Group, c.latestExpiry
-	deadline := time.Now().Add(min(maxRetry, time.Until(expiry)))
-	group.Go(func() {
-		done := false
-		background.Retry(group.Context(), deadline, func() bool {
-			done, _ = c.tryRelease(group.Base())
-			return done
-		})
-		if !done && group.Closed() && time.Now().Before(expiry) {
-			c.backend.NoteUnreleased(c.id.Key, c.id.Token)
-		}
-	})
+	u := store.Unneeded{Key: c.id.Key, Token: c.id.Token, HasHold: c.id.Hold > 0, MayReturn: c.id.MayReturn, Gone: gone}
+	if !u.HasHold {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		u.Expiry = c.latestExpiry
+	}
+	c.backend.KeepReleasing(u)
 }
 
 // tryRelease tries once to release the claim, unless the lease has ended. done reports whether the backend has

@@ -284,7 +284,7 @@ func TestSettleBesideRelease(t *testing.T) {
 				wantIs(t, "Release", released(), test.released)
 				w.at(time.Minute)
 				w.wantErr(context.Canceled)
-				w.wantPhase("ended")
+				w.wantPhase(map[bool]string{true: "releasing", false: "ended"}[test.released == errDown])
 				w.wantStats(lease.BacklogStats{})
 				w.wantCounts(0, 0, test.lost)
 			})

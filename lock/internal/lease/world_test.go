@@ -102,23 +102,20 @@ func (b *backend) Release(ctx context.Context, _ store.Key, _ uuid.UUID, _ []byt
 
 func (b *backend) Node(store.Key) any { return b }
 
-func (b *backend) KeepReleasing(_ store.Key, _ uuid.UUID, _ time.Duration, gone, mayReturn bool) {
+func (b *backend) KeepReleasing(c store.Unneeded) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	state := ""
-	if gone {
+	if !c.HasHold {
+		state += " until " + c.Expiry.Sub(b.begin).String()
+	}
+	if c.Gone {
 		state += ", gone"
 	}
-	if mayReturn {
+	if c.MayReturn {
 		state += ", may return"
 	}
 	b.sent = append(b.sent, fmt.Sprint("keep releasing", state, " ", time.Since(b.begin).Truncate(ms)))
-}
-
-func (b *backend) NoteUnreleased(store.Key, uuid.UUID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.sent = append(b.sent, fmt.Sprint("note unreleased ", time.Since(b.begin).Truncate(ms)))
 }
 
 func (b *backend) Settle(

@@ -104,7 +104,7 @@ func (s *Store) Claim(
 	e, err := o.takeOrRead(s.config.Fencing || opts.Waits)
 	e.MayReturn = o.mayReturn
 	if e.State != Granted && (o.arrived || e.MayReturn) {
-		s.KeepReleasing(key, token, opts.Hold, false, e.MayReturn)
+		s.KeepReleasing(Unneeded{Key: key, Token: token, HasHold: opts.Hold > 0, MayReturn: e.MayReturn})
 	}
 	return e, err
 }

@@ -14,7 +14,9 @@ import (
 func TestReleasesInTime(t *testing.T) {
 	t.Parallel()
 	run(t, nil, func(w *world) {
-		keep := func(gone, mayReturn bool) { w.KeepReleasing(w.key, store.NewToken(), hold, gone, mayReturn) }
+		keep := func(gone, mayReturn bool) {
+			w.KeepReleasing(store.Unneeded{Key: w.key, Token: store.NewToken(), HasHold: true, Gone: gone, MayReturn: mayReturn})
+		}
 		want := func(sent string, queued int) {
 			t.Helper()
 			synctest.Wait()
@@ -49,7 +51,8 @@ func TestReleasesInTime(t *testing.T) {
 // keepMany queues n claims that are gone and may return.
 func (w *world) keepMany(n int) {
 	for i := range n {
-		w.KeepReleasing(store.Namespace("ns").Key(fmt.Sprint(i)), store.NewToken(), time.Hour, true, true)
+		key := store.Namespace("ns").Key(fmt.Sprint(i))
+		w.KeepReleasing(store.Unneeded{Key: key, Token: store.NewToken(), HasHold: true, Gone: true, MayReturn: true})
 	}
 }
 
@@ -90,7 +93,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	failures := slices.Repeat([]string{refusal}, 12)
 	answers := slices.Concat(failures, []string{absent, refusal, absent})
 	run(t, answers, func(w *world) {
-		w.KeepReleasing(w.key, ours, time.Hour, false, true)
+		w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, HasHold: true, MayReturn: true})
 		time.Sleep(12 * time.Second)
 		w.wantReleases(len(answers), 1, 0)
 		at := w.server.at
@@ -103,7 +106,7 @@ func TestReleaseIsRetried(t *testing.T) {
 	})
 	run(t, nil, func(w *world) {
 		w.server.rest = refusal
-		w.KeepReleasing(w.key, ours, time.Hour, false, true)
+		w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, HasHold: true, MayReturn: true})
 		time.Sleep(time.Hour)
 		if queued, givenUp := w.ReleaseStats(); queued != 1 || givenUp != 0 {
 			t.Errorf("%d in the queue, %d given up within an hour", queued, givenUp)
@@ -123,7 +126,7 @@ func TestReleasesAtClose(t *testing.T) {
 		w.keepMany(n)
 		w.close()
 		w.wantReleases(n, n, 0)
-		w.KeepReleasing(w.key, ours, time.Hour, false, false) // of a lease that has outlived the Close
+		w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, HasHold: true}) // of a lease that has outlived the Close
 		w.close()
 		w.wantReleases(n+n+1, n, 0)
 		wantErr(t, w.TakeUnreleased(), store.ErrUnreleased)
@@ -136,4 +139,39 @@ func TestReleasesAtClose(t *testing.T) {
 		w.close()
 		w.wantReleases(128, n, 0) // of the first batch
 	})
+}
+
+// The claim of a lock whose Release got no reply is released until it has expired, unless it may return. A Close before that
+// names it.
+func TestReleasesUntilTheExpiry(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		expiry, close time.Duration
+		mayReturn     bool
+		givenUp       uint64
+		named         error
+	}{
+		"expired":                  {ttl, ttl + 2*time.Second, false, 0, nil},
+		"closed before":            {ttl, ttl - time.Second, false, 1, store.ErrUnreleased},
+		"expired, it may return":   {ttl, ttl + 2*time.Second, true, 0, nil},
+		"a lease of a day":         {24 * time.Hour, 2 * time.Hour, false, 1, nil},
+		"a lease of a day, closed": {24 * time.Hour, time.Minute, false, 1, store.ErrUnreleased},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, nil, func(w *world) {
+				w.server.rest = refusal
+				w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, MayReturn: test.mayReturn, Expiry: w.begin.Add(test.expiry)})
+				time.Sleep(test.close)
+				if queued, _ := w.ReleaseStats(); (queued == 1) != (test.mayReturn || test.named != nil) {
+					t.Errorf("%d in the queue", queued)
+				}
+				w.close()
+				wantErr(t, w.TakeUnreleased(), test.named)
+				if queued, givenUp := w.ReleaseStats(); queued != 0 || givenUp != test.givenUp {
+					t.Errorf("%d in the queue, %d given up, want %d", queued, givenUp, test.givenUp)
+				}
+			})
+		})
+	}
 }

@@ -47,7 +47,7 @@ type Store struct {
 func New(client redis.UniversalClient, group *background.Group, config Config) *Store {
 	s := &Store{group: group, config: config, ttl: config.TTL.Milliseconds(), publish: "publish"}
 	s.pipeline = pipeline.New(client, group, config.Config)
-	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*unneeded]struct{}{}, kinds: map[bool]int{}}
+	s.releases = releases{store: s, wake: make(chan struct{}, 1), claims: map[*Unneeded]struct{}{}, kinds: map[bool]int{}}
 	if _, s.isCluster = client.(*redis.ClusterClient); s.isCluster {
 		s.publish = "spublish" // PUBLISH would reach every node
 	}

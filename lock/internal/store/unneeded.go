@@ -4,7 +4,7 @@ package store
 // its hold, although nothing ran. A release may overtake its claim: the claim can lie in the buffer of a broken
 // connection, or of a server that stands still, and be executed later. So each release is sent until Redis has answered it
 // and, if the claim may return, again at the intervals of releaseAgain. A release names the token, so that it never
-// removes another claim.
+// removes another claim. The claim of a lease whose Release got no reply is released in the same way.
 
 import (
 	"errors"
@@ -42,42 +42,44 @@ type releases struct {
 
 	mu      sync.Mutex
 	working bool                   // guarded by mu, as all below: the goroutine of work runs
-	claims  map[*unneeded]struct{} // in the queue, those included that are being released now
-	kinds   map[bool]int           // how many of them last, and how many do not
+	claims  map[*Unneeded]struct{} // in the queue, those included that are being released now
+	kinds   map[bool]int           // how many of them have a hold, and how many have none
 	givenUp uint64                 // claims that were released less often than planned, or never; only grows
 }
 
-// unneeded is a claim that no run needs.
-type unneeded struct {
-	key       Key
-	token     uuid.UUID
-	lasts     bool // it has a hold, or was granted: Close names it
-	mayReturn bool // see Entry
+// Unneeded is a claim that no run needs.
+type Unneeded struct {
+	Key       Key
+	Token     uuid.UUID
+	HasHold   bool
+	MayReturn bool      // see Entry
+	Gone      bool      // a reply has shown that it is gone; guarded by releases.mu, as all below
+	Expiry    time.Time // when it expires, if it was granted and has no hold
 
-	// guarded by releases.mu
 	answered int       // releases that Redis has answered; only grows
 	due      time.Time // when the next release is sent, for the first time
 }
 
-// KeepReleasing queues the claim of a token. The worker releases it at once, unless a reply has shown that it is gone, and
-// again later if it may return. If the queue is full, KeepReleasing gives up another claim that lasts as long: the many that
-// are soon gone do not displace the others.
-func (s *Store) KeepReleasing(key Key, token uuid.UUID, hold time.Duration, gone, mayReturn bool) {
+// KeepReleasing queues a claim. The worker releases it at once unless it is gone, and again later if it may return. If the
+// queue is full, KeepReleasing gives up another claim that lasts as long: the many that are soon gone do not displace the
+// others.
+func (s *Store) KeepReleasing(c Unneeded) {
 	q := &s.releases
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c := &unneeded{key: key, token: token, lasts: hold > 0, mayReturn: mayReturn, due: time.Now()}
-	if q.kinds[c.lasts] >= maxReleases {
+	if q.kinds[c.HasHold] >= maxReleases {
 		for other := range q.claims { // any one of its kind
-			if other.lasts == c.lasts {
+			if other.HasHold == c.HasHold {
 				q.giveUp(other)
 				break
 			}
 		}
 	}
-	q.add(c)
-	if gone {
-		q.planNext(c)
+	c.due = time.Now()
+	q.claims[&c] = struct{}{}
+	q.kinds[c.HasHold]++
+	if c.Gone {
+		q.planNext(&c)
 	}
 	if !q.working {
 		q.working = true
@@ -86,42 +88,29 @@ func (s *Store) KeepReleasing(key Key, token uuid.UUID, hold time.Duration, gone
 	background.Signal(q.wake)
 }
 
-// NoteUnreleased has TakeUnreleased name a claim whose last release has failed during a Close.
-func (s *Store) NoteUnreleased(key Key, token uuid.UUID) {
-	q := &s.releases
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.add(&unneeded{key: key, token: token, lasts: true})
-}
-
-// add adds c. The caller holds mu, as that of remove does.
-func (q *releases) add(c *unneeded) {
-	q.claims[c] = struct{}{}
-	q.kinds[c.lasts]++
-}
-
-func (q *releases) remove(c *unneeded) {
-	delete(q.claims, c)
-	q.kinds[c.lasts]--
+// remove removes c, and reports whether it was in the queue. The caller holds mu.
+func (q *releases) remove(c *Unneeded) bool {
+	_, found := q.claims[c]
+	if found {
+		delete(q.claims, c)
+		q.kinds[c.HasHold]--
+	}
+	return found
 }
 
 // planNext notes that Redis has answered a release of c, and plans the next one, if c may return. The caller holds mu.
-func (q *releases) planNext(c *unneeded) {
-	if _, ok := q.claims[c]; !ok {
-		return // given up meanwhile
-	}
-	if !c.mayReturn || c.answered == len(releaseAgain) {
+func (q *releases) planNext(c *Unneeded) {
+	if !c.MayReturn || c.answered == len(releaseAgain) {
 		q.remove(c)
 		return
 	}
-	c.due = time.Now().Add(releaseAgain[c.answered])
+	c.Gone, c.due = true, time.Now().Add(releaseAgain[c.answered])
 	c.answered++
 }
 
 // giveUp removes c, which was not released as planned. The caller holds mu.
-func (q *releases) giveUp(c *unneeded) {
-	if _, ok := q.claims[c]; ok {
-		q.remove(c)
+func (q *releases) giveUp(c *Unneeded) {
+	if q.remove(c) {
 		q.givenUp++
 	}
 }
@@ -159,7 +148,7 @@ func (q *releases) work() {
 
 // nextBatch returns claims that are due. If none is due, wait is the time until the first one is, and 0 if the queue is
 // empty: nextBatch then notes that work ends.
-func (q *releases) nextBatch() (batch []*unneeded, wait time.Duration) {
+func (q *releases) nextBatch() (batch []*Unneeded, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for c := range q.claims { // in a random order, so that the claims of a node that is down do not delay the others
@@ -176,7 +165,7 @@ func (q *releases) nextBatch() (batch []*unneeded, wait time.Duration) {
 }
 
 // last returns all claims in the queue, and notes that work ends.
-func (q *releases) last() []*unneeded {
+func (q *releases) last() []*Unneeded {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.working = false
@@ -184,17 +173,19 @@ func (q *releases) last() []*unneeded {
 }
 
 // send releases the claims of a batch at the same time, and returns how many of the releases Redis has answered.
-func (q *releases) send(batch []*unneeded) (answered int) {
+func (q *releases) send(batch []*Unneeded) (answered int) {
 	var sent sync.WaitGroup
 	for _, c := range batch {
 		sent.Go(func() {
-			o := q.store.Release(q.store.group.Base(), c.key, c.token, nil, c.lasts)
+			o := q.store.Release(q.store.group.Base(), c.Key, c.Token, nil, c.HasHold)
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			switch {
 			case o.Err == nil:
 				answered++
 				q.planNext(c)
+			case !c.MayReturn && !c.Expiry.IsZero() && !c.blocks():
+				q.remove(c)
 			case time.Since(c.due) >= maxReleaseRetry:
 				q.giveUp(c)
 			}
@@ -204,6 +195,9 @@ func (q *releases) send(batch []*unneeded) (answered int) {
 	return answered
 }
 
+// blocks reports whether the key has the claim, or may have it later for longer than a lease. The caller holds releases.mu.
+func (c *Unneeded) blocks() bool { return c.HasHold || !c.Gone && time.Now().Before(c.Expiry) }
+
 // TakeUnreleased empties the queue, gives up its claims, and returns an error with their keys, which wraps ErrUnreleased:
 // they were not released, or may return. It does not name those that are gone after a lease, and returns nil if it names
 // none. Locker.Close calls it last.
@@ -212,7 +206,7 @@ func (s *Store) TakeUnreleased() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for c := range q.claims {
-		if !c.lasts {
+		if !c.blocks() {
 			q.remove(c)
 		}
 	}
@@ -223,7 +217,7 @@ func (s *Store) TakeUnreleased() error {
 	keys := make([]string, 0, min(n, maxNamed+1))
 	for c := range q.claims {
 		if len(keys) < maxNamed {
-			keys = append(keys, c.key.Text)
+			keys = append(keys, c.Key.Text)
 		}
 		q.giveUp(c)
 	}

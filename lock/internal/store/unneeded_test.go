@@ -30,13 +30,13 @@ func TestReleasesAreBounded(t *testing.T) {
 	config := store.Config{Namespace: "test", TTL: time.Minute, Config: pipeline.Config{OpTimeout: time.Second}}
 	s := store.New(client, group, config)
 	for i := range limit + more {
-		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), time.Hour, false, false)
+		s.KeepReleasing(store.Unneeded{Key: store.Namespace("test").Key(fmt.Sprint(i)), Token: store.NewToken(), HasHold: true})
 	}
 	if queued, givenUp := s.ReleaseStats(); queued != limit || givenUp != more {
 		t.Errorf("%d in the queue and %d given up, want %d and %d", queued, givenUp, limit, more)
 	}
 	for i := range limit + more { // without a hold: they do not displace those
-		s.KeepReleasing(store.Namespace("test").Key(fmt.Sprint(i)), store.NewToken(), 0, false, false)
+		s.KeepReleasing(store.Unneeded{Key: store.Namespace("test").Key(fmt.Sprint(i)), Token: store.NewToken()})
 	}
 	if queued, givenUp := s.ReleaseStats(); queued != 2*limit || givenUp != 2*more {
 		t.Errorf("%d in the queue and %d given up, want %d and %d", queued, givenUp, 2*limit, 2*more)
