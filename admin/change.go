@@ -131,7 +131,7 @@ func (p *page) make(ctx context.Context, entry Entry, said middleware.Resolution
 	case p.locker.IsNone(): // the key is free
 		return nil
 	}
-	return p.locker.Forget(ctx, entry.Key, entry.Token)
+	return p.locker.Forget(ctx, entry.Key, entry.Token, false)
 }
 
 // failed returns the status and the problem of what was not done, in the words of the command.

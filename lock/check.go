@@ -103,7 +103,7 @@ func (l *Locker) checkCommands(ctx context.Context) error {
 	absent := l.namespace.Key(store.NewToken().String())
 	return errors.Join(
 		err, lookErr, lease.Settle(ctx, nil, d), lease.Release(ctx), l.store.FindNatives(ctx, absent),
-		l.Forget(ctx, claim.Key, store.ValueName(lease.Token())),
+		l.Forget(ctx, claim.Key, store.ValueName(lease.Token()), false),
 		l.store.Release(ctx, key, store.NewToken(), nil, false).Wrap("release"),
 	)
 }

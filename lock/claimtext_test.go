@@ -29,6 +29,7 @@ const (
 	holdByte    = awaitedByte + 1 + len(noFence)
 	claimLength = holdByte + len(noHold) + len(someTime)
 	valueLength = awaitedByte + len(someTime)
+	maxOwner    = 128
 )
 
 // FuzzStored stores arbitrary bytes under a key, with or without an expiry. No call is granted the key, and the bytes
@@ -130,7 +131,7 @@ func wantInfo(t *testing.T, locker *lock.Locker, isLock bool, owner []byte) {
 	if err != nil || info.IsLock != isLock || strings.ContainsFunc(info.Owner, isBad) || !utf8.ValidString(info.Owner) {
 		t.Errorf("%+v, %v", info, err)
 	}
-	isSame := len(owner) <= lock.MaxOwner && utf8.Valid(owner) && !bytes.ContainsFunc(owner, isBad)
+	isSame := len(owner) <= maxOwner && utf8.Valid(owner) && !bytes.ContainsFunc(owner, isBad)
 	if isLock && isSame && info.Owner != string(owner) || !isLock && info.Owner != "" {
 		t.Errorf("owner %q, want %q", info.Owner, owner)
 	}

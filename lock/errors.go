@@ -53,10 +53,6 @@ var (
 	// ErrLive means that a claim's lease has not run out, so that its holder may be at work. It was left as it is.
 	ErrLive = store.ErrLive
 
-	// ErrNotLock means that the claim that the token of [Locker.Resume] names was not written by TryAcquire or Acquire. It
-	// was left as it is.
-	ErrNotLock = store.ErrNotLock
-
 	// ErrNoRedis means that the Locker is without Redis, see [None]: it grants nothing.
 	ErrNoRedis = errors.New("lock: the locker is without Redis")
 

@@ -247,7 +247,7 @@ func ExampleLocker_Forget() {
 		return
 	}
 	fmt.Println("it is", info.State)
-	switch err := locker.Forget(ctx, claim.Key, info.Token); {
+	switch err := locker.Forget(ctx, claim.Key, info.Token, false); {
 	case errors.Is(err, lock.ErrChanged):
 		fmt.Println("it has changed: look again")
 	case errors.Is(err, lock.ErrLive):

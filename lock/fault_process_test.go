@@ -95,7 +95,7 @@ func TestClientIsKilledWhileRedisStandsStill(t *testing.T) {
 		if time.Since(info.ClaimedAt) > time.Minute || info.HoldLeft != hold {
 			t.Errorf("%+v", info)
 		}
-		if err := operator.Forget(t.Context(), info.Key, info.Token, lock.EvenIfLive()); err != nil {
+		if err := operator.Forget(t.Context(), info.Key, info.Token, true); err != nil {
 			t.Error(err)
 		}
 	}

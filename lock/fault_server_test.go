@@ -83,7 +83,7 @@ func TestSilentServer(t *testing.T) {
 			server.Pause(t)
 			for what, do := range map[string]func() error{
 				"TryAcquire": func() error { _, _, err := locker.TryAcquire(t.Context(), "k"); return err },
-				"Forget":     func() error { return locker.Forget(t.Context(), locker.StorageKey("k"), lockToken) },
+				"Forget":     func() error { return locker.Forget(t.Context(), locker.StorageKey("k"), lockToken, false) },
 				"Release":    func() error { return released.Release(t.Context()) },
 				"Settle":     func() error { return settled.Settle(t.Context(), []byte("v"), time.Hour) },
 			} {
@@ -267,7 +267,7 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 				"Look":            func() error { _, err := locker.Look(ctx, "k"); return err },
 				"Resume":          func() error { _, err := locker.Resume(ctx, "k", lease.Token()); return err },
 				"Inspect":         func() error { _, err := locker.Inspect(ctx, key); return err },
-				"Forget":          func() error { return locker.Forget(ctx, key, lease.Token(), lock.EvenIfLive()) },
+				"Forget":          func() error { return locker.Forget(ctx, key, lease.Token(), true) },
 				"SettleAbandoned": func() error { return locker.SettleAbandoned(ctx, key, lease.Token(), value, time.Hour) },
 			} {
 				if err := do(); !errors.Is(err, lock.ErrForeign) {

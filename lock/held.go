@@ -31,7 +31,7 @@ func (h *held) add(lease *Lease) (*Lease, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		lease.ReleaseInBackground(h.group.Base())
+		lease.handle.ReleaseInBackground(h.group.Base())
 		return nil, ErrClosed
 	}
 	h.leases[lease] = struct{}{}

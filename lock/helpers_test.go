@@ -162,7 +162,7 @@ func forget(ctx context.Context, locker *lock.Locker, key string) error {
 	if err != nil || info.State == lock.Free {
 		return err
 	}
-	return locker.Forget(ctx, info.Key, info.Token, lock.EvenIfLive())
+	return locker.Forget(ctx, info.Key, info.Token, true)
 }
 
 func release(t testing.TB, lease *lock.Lease) {
@@ -267,7 +267,7 @@ func load(t *testing.T, locker *lock.Locker) {
 	if err := settled.Settle(t.Context(), nil, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := locker.Forget(t.Context(), locker.StorageKey("load"), "value-"+settled.Token()); err != nil {
+	if err := locker.Forget(t.Context(), locker.StorageKey("load"), "value-"+settled.Token(), false); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -398,7 +398,7 @@ func TestCloseNamesALockThatItLeaves(t *testing.T) {
 					t.Fatal(err)
 				}
 				b.silent.Store(true)
-				lease.ReleaseInBackground(t.Context())
+				locker.Go(func(context.Context) { _ = lease.Release(t.Context()) })
 				time.Sleep(test.before)
 				err := locker.Close(t.Context())
 				if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), locker.StorageKey("k")) {

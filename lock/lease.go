@@ -130,8 +130,3 @@ func (l *Lease) SettleAppend(
 func (l *Lease) Release(ctx context.Context) error {
 	return l.handle.Release(background.WithoutEnd(ctx))
 }
-
-// ReleaseInBackground is Release, except that it returns at once. [Locker.Close] waits for the release.
-func (l *Lease) ReleaseInBackground(ctx context.Context) {
-	l.handle.ReleaseInBackground(background.WithoutEnd(ctx))
-}

@@ -88,6 +88,9 @@ func (l *Locker) TTL() time.Duration { return l.options.store.TTL }
 // OpTimeout returns the time for one operation, see [WithOpTimeout].
 func (l *Locker) OpTimeout() time.Duration { return l.options.store.OpTimeout }
 
+// Retry returns when and how often Acquire and Wait poll, see [WithRetry].
+func (l *Locker) Retry() Retry { return l.options.retry }
+
 // Go calls f in a goroutine that Close waits for. The context that f gets carries the values of [WithBaseContext], and
 // is done once Close is called: f has to return soon after that. Go is for work that belongs to a lease and goes on
 // after the caller has returned.

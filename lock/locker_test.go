@@ -46,7 +46,6 @@ func TestWrongConfigurationPanics(t *testing.T) {
 			lock.New(client, "n", lock.WithReplicas(1, time.Second), lock.WithOpTimeout(time.Second))
 		},
 		"WithBaseContext: ctx is nil": func() { lock.WithBaseContext(none) },
-		"option 1 is nil":             func() { _ = lock.None("n").Forget(t.Context(), "k", "", nil) },
 		"lock.Scan: count":            func() { lock.None("n").Scan(t.Context(), 1001) },
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -191,7 +190,7 @@ func TestOwner(t *testing.T) {
 				t.Errorf("%+v, want the owner %q; the scan: %v", info, want, found)
 			}
 		}
-		for _, owner := range []string{"", "Zürich 夜", strings.Repeat("x", lock.MaxOwner)} {
+		for _, owner := range []string{"", "Zürich 夜", strings.Repeat("x", maxOwner)} {
 			lease, ok, err := locker.TryAcquire(lock.NewOwnerContext(t.Context(), owner), "k")
 			if !ok || err != nil {
 				t.Fatal(ok, err)
@@ -228,7 +227,7 @@ func TestOwner(t *testing.T) {
 func TestOwnerIsRefused(t *testing.T) {
 	t.Parallel()
 	locker := newLocker(t, redistest.Mini(t).Client(t))
-	for _, owner := range []string{strings.Repeat("x", lock.MaxOwner+1), "two\nlines", "\x1b[2J", "right to left \u202e", "\xff"} {
+	for _, owner := range []string{strings.Repeat("x", maxOwner+1), "two\nlines", "\x1b[2J", "right to left \u202e", "\xff"} {
 		ctx := lock.NewOwnerContext(t.Context(), owner)
 		_, _, tried := locker.TryAcquire(ctx, "k")
 		_, acquired := locker.Acquire(ctx, "k")

@@ -24,7 +24,7 @@ func TestNoneGrantsNothing(t *testing.T) {
 			"Resume":     func() error { _, err := locker.Resume(ctx, "k", lockToken); return err },
 			"Wait":       func() error { _, err := locker.Wait(ctx, "k"); return err },
 			"Inspect":    func() error { _, err := locker.Inspect(ctx, key); return err },
-			"Forget":     func() error { return locker.Forget(ctx, key, lockToken) },
+			"Forget":     func() error { return locker.Forget(ctx, key, lockToken, false) },
 			"SettleAbandoned": func() error {
 				return locker.SettleAbandoned(ctx, key, lockToken, settle, time.Hour)
 			},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceguard/onceguard/internal/option"
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
@@ -26,7 +25,7 @@ type Info struct {
 	Size  int   // of what the key holds, in bytes: the note, owner or value, and up to 69 bytes before it
 
 	// IsLock means that TryAcquire, Acquire or Resume has written the claim. Owner is then who: see NewOwnerContext. It
-	// is made of at most MaxOwner bytes, and has U+FFFD in place of what cannot be printed.
+	// is made of at most 128 bytes, and has U+FFFD in place of what cannot be printed.
 	IsLock bool
 	Owner  string
 
@@ -99,34 +98,23 @@ func inspect(ctx context.Context, s *store.Store, key store.Key) (Info, error) {
 	return info, nil
 }
 
-// ForgetOption changes what [Locker.Forget] may remove.
-type ForgetOption func(*forgetOptions)
-
-type forgetOptions struct{ evenIfLive bool }
-
-// EvenIfLive lets Forget remove a claim whose lease has not run out. By default Forget returns [ErrLive]: the holder
-// may be at work, and learns only from its next renewal that the lease is lost. Before that, another caller can take
-// the key and do the same work.
-func EvenIfLive() ForgetOption {
-	return func(o *forgetOptions) { o.evenIfLive = true }
-}
-
 // Forget removes the claim or value that token names ([Info.Token]), and nothing else: Redis compares and removes
 // in one step. The key is free then, and its waiters are woken. If it was a claim, its work may have taken effect, and
 // the next caller does it again: find out first, and if it has happened, see [Locker.SettleAbandoned].
 //
+// A claim whose lease has not run out is removed only with evenIfLive: its holder may be at work, and learns only from its
+// next renewal that the lease is lost. Before that, another caller can take the key and do the same work.
+//
 // It also returns nil if the key is free already. [ErrChanged] means that the key holds another claim or value than the
-// one that token names, [ErrLive] that the lease has not run out ([EvenIfLive]). [ErrNotStorageKey] and [ErrForeign]
+// one that token names, [ErrLive] that the lease has not run out. [ErrNotStorageKey] and [ErrForeign]
 // are as for [Locker.Inspect]. After these four nothing was changed, nor will a command that is still on its way change
 // anything. [ErrNotReplicated] means that the claim or value is removed, and that a failover may bring it back
 // ([WithReplicas]). After any other error it may be removed, or may still be within the time for one operation
 // ([WithOpTimeout]): Inspect then shows which.
 //
 // A holder that still works, and a Settle that is retried in the background ([ErrPending]), can store a value under the
-// key afterwards if the key is free: what has happened is not done again. Forget panics if an option is nil.
-func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...ForgetOption) error {
-	var o forgetOptions
-	option.Apply("lock.Forget", &o, opts)
+// key afterwards if the key is free: what has happened is not done again.
+func (l *Locker) Forget(ctx context.Context, storageKey, token string, evenIfLive bool) error {
 	key, err := l.parseKey(ctx, "forget", storageKey)
 	if err != nil {
 		return err
@@ -135,7 +123,7 @@ func (l *Locker) Forget(ctx context.Context, storageKey, token string, opts ...F
 	if err != nil {
 		return err
 	}
-	return l.store.Override(ctx, key, store.Override{Operation: "forget", Head: head, Live: o.evenIfLive})
+	return l.store.Override(ctx, key, store.Override{Operation: "forget", Head: head, Live: evenIfLive})
 }
 
 // SettleAbandoned replaces the abandoned claim that token names ([Info.Token]) with a value, for ttl in whole

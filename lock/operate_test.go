@@ -108,10 +108,10 @@ func TestInspectTellsNoSecret(t *testing.T) {
 // overrides are what an operator does to what Inspect has shown.
 var overrides = map[string]func(ctx context.Context, operator *lock.Locker, info lock.Info) error{
 	"forget": func(ctx context.Context, operator *lock.Locker, info lock.Info) error {
-		return operator.Forget(ctx, info.Key, info.Token)
+		return operator.Forget(ctx, info.Key, info.Token, false)
 	},
 	"forget even if live": func(ctx context.Context, operator *lock.Locker, info lock.Info) error {
-		return operator.Forget(ctx, info.Key, info.Token, lock.EvenIfLive())
+		return operator.Forget(ctx, info.Key, info.Token, true)
 	},
 	"settle": func(ctx context.Context, operator *lock.Locker, info lock.Info) error {
 		value := func(note []byte) ([]byte, error) { return append([]byte("settled, "), note...), nil }

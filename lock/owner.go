@@ -10,9 +10,6 @@ import (
 	"github.com/onceguard/onceguard/lock/internal/store"
 )
 
-// MaxOwner is the longest owner of a lock: 128 bytes. See [NewOwnerContext].
-const MaxOwner = store.MaxOwner
-
 // NewOwnerContext returns a context that names the owner of a lock, for operators: for example host, process and job.
 // TryAcquire and Acquire with that context, or one derived from it, store owner with their claim, and [Locker.Inspect],
 // [Locker.Scan] and the command onceguard show it ([Info.Owner]), with the time since when. By default a lock has no
@@ -21,7 +18,7 @@ const MaxOwner = store.MaxOwner
 // The owner is stored as it is, and everybody who can read Redis can read it: it must not be secret. No option encrypts or
 // compresses it, because no program needs it. It decides nothing: two callers with one owner are still two callers.
 //
-// It must be UTF-8 of at most [MaxOwner] bytes, without control characters and others that cannot be printed.
+// It must be UTF-8 of at most 128 bytes, without control characters and others that cannot be printed.
 // Otherwise TryAcquire and Acquire return an error, and send nothing. The empty owner is none.
 func NewOwnerContext(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
@@ -34,8 +31,8 @@ type ownerKey struct{}
 func ownerOf(ctx context.Context) (string, error) {
 	owner, _ := ctx.Value(ownerKey{}).(string)
 	switch {
-	case len(owner) > MaxOwner:
-		return "", fmt.Errorf("lock: acquire: the owner has %d bytes, more than %d", len(owner), MaxOwner)
+	case len(owner) > store.MaxOwner:
+		return "", fmt.Errorf("lock: acquire: the owner has %d bytes, more than %d", len(owner), store.MaxOwner)
 	case owner != printable(owner):
 		return "", fmt.Errorf("lock: acquire: the owner %q has characters that cannot be printed", owner)
 	}

@@ -108,7 +108,7 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 	defer l.waiters.mu.Unlock()
 	l.last = found.State
 	if found.State == Granted && !l.finish(taker, found, nil) {
-		found.Lease.ReleaseInBackground(l.waiters.group.Base())
+		found.Lease.handle.ReleaseInBackground(l.waiters.group.Base())
 	}
 	for _, w := range slices.Clone(l.list) { // reportTo may remove w
 		switch joinedTooLate := w.pollsBefore == l.polls; {

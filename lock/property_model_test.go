@@ -57,7 +57,7 @@ var errPropOther = errors.New("another error")
 
 // propClass returns which of the package's errors err is.
 func propClass(err error) error {
-	for _, class := range []error{lock.ErrLost, lock.ErrSettled, lock.ErrForeign, lock.ErrHeld, lock.ErrClosed, lock.ErrNotLock} {
+	for _, class := range []error{lock.ErrLost, lock.ErrSettled, lock.ErrForeign, lock.ErrHeld, lock.ErrClosed} {
 		if errors.Is(err, class) {
 			return class
 		}
@@ -110,10 +110,8 @@ func (m *propModel) resume(l, old *propLease, renew bool) error {
 	switch {
 	case e != nil && e.kind != propClaim && e.kind != propValue:
 		return lock.ErrForeign
-	case !m.stands(old):
+	case !m.stands(old), !e.isLock:
 		return lock.ErrLost
-	case !e.isLock:
-		return lock.ErrNotLock
 	}
 	delete(m.keys, l.key)
 	_, _, _ = m.claim(l, "", 0, renew)

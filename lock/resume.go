@@ -23,10 +23,9 @@ import (
 // too short for the other process to resume it. A holder that goes on renewing until then counts the old lease in
 // [Stats].Lost, which alerts take for a fault. A Release would free the key.
 //
-// [ErrLost] means that the key does not hold the claim that token names: the lease is over, or was resumed before.
-// [ErrNotLock] means that the claim is that of [Locker.Claim], and so of packages middleware and once, or of a version of
-// this package that had no Resume. [ErrForeign] is as for Claim; [ErrSettled], and the error of an owner, are as for
-// TryAcquire. After these errors nothing has changed. After any other error the lease may have been taken over, and
+// [ErrLost] means that the key does not hold the lock that token names: the lease is over, or was resumed before, or token is
+// that of a [Locker.Claim], and so of packages middleware and once, or of a version of this package that had no Resume.
+// [ErrForeign] is as for Claim; [ErrSettled], and the error of an owner, are as for TryAcquire. After these errors nothing has changed. After any other error the lease may have been taken over, and
 // nobody has it: call Resume again, and if that returns ErrLost, the key is free within the length of a lease.
 //
 // With [WithReplicas] the new lease counts once enough replicas have it; after [ErrNotReplicated], too, it may have been

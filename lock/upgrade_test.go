@@ -102,8 +102,8 @@ func TestMeetsAClaimOfBeforeTheHold(t *testing.T) {
 			t.Fatalf("found %q", found)
 		}
 		meets(lock.Held)
-		if _, err := locker.Resume(t.Context(), "k", first.token.String()); !errors.Is(err, lock.ErrNotLock) {
-			t.Errorf("Resume: %v, want ErrNotLock", err)
+		if _, err := locker.Resume(t.Context(), "k", first.token.String()); !errors.Is(err, lock.ErrLost) {
+			t.Errorf("Resume: %v, want ErrLost", err)
 		}
 		first.hold(time.Hour, time.Minute)
 		meets(lock.Held)

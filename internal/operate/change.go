@@ -80,11 +80,7 @@ func (s *session) forget(ctx context.Context, f *Finding) error {
 	if f.Redis.State == lock.Free {
 		return nil
 	}
-	var opts []lock.ForgetOption
-	if s.change.evenIfLive {
-		opts = append(opts, lock.EvenIfLive())
-	}
-	err := s.locker.Forget(ctx, f.Redis.Key, ofRedis, opts...)
+	err := s.locker.Forget(ctx, f.Redis.Key, ofRedis, s.change.evenIfLive)
 	if err != nil && hasRow { // not wrapped: the row is removed
 		return fmt.Errorf("the journal's row is removed, but not what Redis has: %v", err)
 	}

@@ -125,7 +125,7 @@ func (f *Finding) Resolve(
 	if err != nil || !isFree || ofRow == ofRedis || f.Redis.State != lock.Abandoned {
 		return err
 	}
-	if err := locker.Forget(ctx, f.Redis.Key, ofRedis); err != nil { // not wrapped: the row is changed
+	if err := locker.Forget(ctx, f.Redis.Key, ofRedis, false); err != nil { // not wrapped: the row is changed
 		return fmt.Errorf("the journal's row is freed, but not the claim in Redis: %v", err)
 	}
 	return nil

@@ -112,7 +112,7 @@ func (r *resolver) resolveRow(ctx context.Context, info lock.Info, entry journal
 		return nil
 	}
 	if encoded == nil {
-		return afterJournal(r.guard.locker.Forget(ctx, r.key, r.token))
+		return afterJournal(r.guard.locker.Forget(ctx, r.key, r.token, false))
 	}
 	return afterJournal(r.settle(ctx, func([]byte) ([]byte, error) { return encoded, nil }))
 }
@@ -145,7 +145,7 @@ func (g *Guard) free(ctx context.Context, key, token string, check func(note []b
 	if !errors.Is(err, errFree) {
 		return err
 	}
-	return g.locker.Forget(ctx, key, token)
+	return g.locker.Forget(ctx, key, token, false)
 }
 
 // checkClaim returns an error unless the key holds the abandoned claim.

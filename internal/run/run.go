@@ -138,8 +138,8 @@ func (r *Run) leave() {
 
 // releaseInBackground releases the key.
 func (r *Run) releaseInBackground() {
-	if r.lease != nil {
-		r.lease.ReleaseInBackground(r.detached())
+	if lease, ctx := r.lease, r.detached(); lease != nil {
+		r.guard.locker.Go(func(context.Context) { _ = lease.Release(ctx) })
 	}
 }
 

@@ -271,7 +271,7 @@ func exerciseLock(ctx context.Context, t *testing.T, locker *lock.Locker, key st
 		t.Error(err)
 		return
 	}
-	if err := errors.Join(locker.Forget(ctx, locker.StorageKey(key), lease.Token(), lock.EvenIfLive()), lease.Release(ctx)); err != nil {
+	if err := errors.Join(locker.Forget(ctx, locker.StorageKey(key), lease.Token(), true), lease.Release(ctx)); err != nil {
 		t.Error(err)
 	}
 }
@@ -302,7 +302,7 @@ func operate(t *testing.T, namespace string, client redis.UniversalClient) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := locker.Forget(t.Context(), info.Key, info.Token, lock.EvenIfLive()); err != nil {
+	if err := locker.Forget(t.Context(), info.Key, info.Token, true); err != nil {
 		t.Error(err)
 	}
 	if err := lease.Release(t.Context()); err != nil {

@@ -37,7 +37,7 @@ func TestQuorumOneOfFiveStopped(t *testing.T) {
 	servers := redistest.StartMasters(t, 5)
 	nodes := realMasters(servers)
 	nodes.load(t)
-	q := newQuorum(t, nodes.clients(t), quorum.WithOpTimeout(time.Hour), quorum.WithTTL(2*time.Hour))
+	q := newQuorum(t, nodes.clients(t), lock.WithOpTimeout(time.Hour), lock.WithTTL(2*time.Hour))
 	for round := range 2 {
 		for i := range 100 {
 			release(t, acquireQuorum(t, q, fmt.Sprint(round, i)))
@@ -64,7 +64,7 @@ func TestQuorumThreeOfFiveStopped(t *testing.T) {
 			servers := redistest.StartMasters(t, 5)
 			nodes := realMasters(servers)
 			nodes.load(t)
-			q, rival := newQuorum(t, nodes.clients(t), quorum.WithOpTimeout(time.Second)), newQuorum(t, nodes.clients(t))
+			q, rival := newQuorum(t, nodes.clients(t), lock.WithOpTimeout(time.Second)), newQuorum(t, nodes.clients(t))
 			held := acquireQuorum(t, rival, "held")
 			nodes.awaitKeys(t, 1)
 			for _, server := range servers[:3] {
@@ -88,7 +88,7 @@ func TestQuorumThreeOfFiveStopped(t *testing.T) {
 }
 
 // onThree takes a key while two nodes have not answered yet, so that three of five have granted it.
-func (nodes masters) onThree(t *testing.T, opts ...quorum.Option) *quorum.Lease {
+func (nodes masters) onThree(t *testing.T, opts ...lock.Option) *quorum.Lease {
 	t.Helper()
 	proxies, clients := nodes.proxied(t)
 	q := newQuorum(t, clients, opts...)
@@ -386,7 +386,7 @@ func TestQuorumReplyIsLost(t *testing.T) {
 			onMasters(t, func(t *testing.T, nodes masters) {
 				nodes.load(t)
 				proxies, clients := nodes.proxied(t, redistest.OneTry)
-				q := newQuorum(t, clients, quorum.WithOpTimeout(test.limit))
+				q := newQuorum(t, clients, lock.WithOpTimeout(test.limit))
 				for _, p := range proxies[:test.n] {
 					test.lose(p, redistest.Nth(1, test.match))
 				}
@@ -444,8 +444,8 @@ func TestQuorumGuardedRegister(t *testing.T) {
 	}
 	for i := range 3 {
 		random := rand.New(rand.NewPCG(seed, uint64(i)))
-		q := newQuorum(t, nodes.clients(t), quorum.WithTTL(300*time.Millisecond), quorum.WithOpTimeout(100*time.Millisecond),
-			quorum.WithRetry(lock.Retry{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}))
+		q := newQuorum(t, nodes.clients(t), lock.WithTTL(300*time.Millisecond), lock.WithOpTimeout(100*time.Millisecond),
+			lock.WithRetry(lock.Retry{Min: 5 * time.Millisecond, Max: 50 * time.Millisecond}))
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				lease, err := q.Acquire(ctx, "k")

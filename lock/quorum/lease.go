@@ -14,7 +14,7 @@ import (
 // Lease is the holder's side of the claims on a majority of the masters. Each claim is renewed on its own until the
 // lease is released or lost. The methods of a Lease are safe for concurrent use.
 //
-// A Lease is valid while a majority of its claims is. A claim is valid for its length ([WithTTL]) less one percent and
+// A Lease is valid while a majority of its claims is. A claim is valid for its length ([lock.WithTTL]) less one percent and
 // two milliseconds, counted from before it was sent or renewed. At every moment at most one caller has valid claims on
 // a majority, because two majorities share a master.
 type Lease struct {
@@ -196,7 +196,7 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // retried in the background until the claim would have run out.
 //
 // Release ignores the cancellation and the deadline of ctx, and uses only its values. It returns within twice the time
-// for one operation ([WithOpTimeout]): the claim on a slow master may still be in flight.
+// for one operation ([lock.WithOpTimeout]): the claim on a slow master may still be in flight.
 func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	l.end(context.Canceled)

@@ -22,8 +22,8 @@
 // only with ballots and a second round, as in Paxos, which is another protocol. It has no fence: counters that each
 // master draws in the round trip of the grant do not grow from one majority to the next. So a holder that was paused
 // cannot be refused by its number (Kleppmann, How to do distributed locking, 2016, "Making the lock safe with
-// fencing"). Its leases are neither handed over (lock.Locker.Resume) nor released by Close. Masters that share a
-// machine, a disk or a power supply do not fail independently.
+// fencing"). Its leases are not handed over (lock.Locker.Resume). Masters that share a machine, a disk or a power supply do
+// not fail independently.
 package quorum
 
 import (
@@ -47,7 +47,7 @@ import (
 // silent masters delays nothing. Each master's claim is a lease of its own, with its own renewals. A claim that no
 // lease needs is released, also on a master whose reply came late or was lost. After a lost reply, the release is one
 // operation, with its retries. If the master is down for longer, the claim expires after the length of a lease
-// ([WithTTL]). Meanwhile it counts against other callers on that master alone. (A Locker retries a release for longer
+// ([lock.WithTTL]). Meanwhile it counts against other callers on that master alone. (A Locker retries a release for longer
 // only under a hold, see [lock.Locker.Claim]. A Quorum has no holds: they would cost each caller that finds the key
 // held a second round trip.)
 type Quorum struct {
@@ -56,21 +56,19 @@ type Quorum struct {
 }
 
 // New returns a Quorum on independent masters, one for each client: no replicas and no Cluster. It uses the clients as
-// [lock.New] does.
+// [lock.New] does, and gives each master's Locker the options. A Quorum waits for [lock.WithOpTimeout] only if no majority
+// answers earlier. [lock.WithFencing] has no use here, nor has [lock.WithReplicas].
 //
-// It panics if the number of clients is even or below three, if a client is nil, a *redis.Ring or appears twice, if the
-// namespace is empty or has braces, and if an option is nil.
-func New(clients []redis.UniversalClient, namespace string, opts ...Option) *Quorum {
+// It panics if the number of clients is even or below three, if a client appears twice, and where lock.New does.
+func New(clients []redis.UniversalClient, namespace string, opts ...lock.Option) *Quorum {
 	isOdd := len(clients)%2 == 1
 	option.Check(len(clients) >= 3 && isOdd, "quorum.New: %d clients, want an odd number, at least 3", len(clients))
-	var o options
-	WithRetry(lock.Retry{})(&o)
-	option.Apply("quorum.New", &o, opts)
-	q := &Quorum{retry: o.retry}
+	q := &Quorum{}
 	for i, client := range clients {
 		option.Check(slices.Index(clients, client) == i, "quorum.New: the same client appears twice")
-		q.lockers = append(q.lockers, lock.New(client, namespace, o.lockers...))
+		q.lockers = append(q.lockers, lock.New(client, namespace, opts...))
 	}
+	q.retry = q.lockers[0].Retry()
 	return q
 }
 
@@ -80,7 +78,7 @@ func (q *Quorum) size() int { return len(q.lockers)/2 + 1 }
 // TryAcquire takes key if a majority of the masters grants it, in one round trip. ok is false, without an error, if
 // another caller holds it. [lock.ErrSettled] and [lock.ErrForeign] mean that the key holds a value, or something
 // foreign, on a majority. Any other error means that no majority answered within the time for one operation
-// ([WithOpTimeout]), that ctx is done, or that the Quorum is closed ([lock.ErrClosed]).
+// ([lock.WithOpTimeout]), that ctx is done, or that the Quorum is closed ([lock.ErrClosed]).
 func (q *Quorum) TryAcquire(ctx context.Context, key string) (lease *Lease, ok bool, err error) {
 	if ctx.Err() != nil {
 		return nil, false, fmt.Errorf("quorum: acquire: %w", context.Cause(ctx))
@@ -157,10 +155,10 @@ func noMajority(failed []error) error {
 	return fmt.Errorf("no majority: %w", errors.Join(failed...))
 }
 
-// Acquire takes key, and waits while another caller holds it. It calls TryAcquire again at the pauses of [WithRetry].
+// Acquire takes key, and waits while another caller holds it. It calls TryAcquire again at the pauses of [lock.WithRetry].
 // Callers share nothing, and no message wakes them, because no single master could send one.
 //
-// The error is [lock.ErrHeld] when the budget of WithRetry is spent, and when ctx is done and the last try found the
+// The error is [lock.ErrHeld] when the budget of lock.WithRetry is spent, and when ctx is done and the last try found the
 // key held (then it also wraps the cause of ctx). Acquire returns any other error of [Quorum.TryAcquire] at once.
 func (q *Quorum) Acquire(ctx context.Context, key string) (*Lease, error) {
 	bound := q.retry.Min
@@ -194,7 +192,8 @@ func heldUntil(ctx context.Context) error {
 
 // Close ends the background work: renewals, and the retries of releases. It waits for what is in flight. If ctx is done
 // first, its error wraps the cause of ctx. A closed Quorum takes no key ([lock.ErrClosed]). Its leases are not renewed
-// and run out, but can still be released. See [lock.Locker.Close].
+// and run out, but can still be released. With [lock.WithReleaseOnClose] they are released, and lost. See
+// [lock.Locker.Close].
 func (q *Quorum) Close(ctx context.Context) error {
 	errs := make([]error, len(q.lockers))
 	var all sync.WaitGroup

@@ -88,9 +88,9 @@ func (nodes masters) awaitKeys(t *testing.T, n int) {
 
 // newQuorum returns a Quorum that is closed at the end of the test. Neither its leases nor its calls end by themselves
 // on a busy machine.
-func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...quorum.Option) *quorum.Quorum {
+func newQuorum(t testing.TB, clients []redis.UniversalClient, opts ...lock.Option) *quorum.Quorum {
 	t.Helper()
-	defaults := []quorum.Option{quorum.WithOpTimeout(time.Minute), quorum.WithTTL(time.Minute)}
+	defaults := []lock.Option{lock.WithOpTimeout(time.Minute), lock.WithTTL(time.Minute)}
 	q := quorum.New(clients, "test", append(defaults, opts...)...)
 	t.Cleanup(func() { closeQuorum(t, q) })
 	return q
@@ -137,12 +137,12 @@ func newQuorumBubble(t *testing.T) *quorumBubble {
 	return b
 }
 
-func (b *quorumBubble) quorum(t *testing.T, opts ...quorum.Option) *quorum.Quorum {
+func (b *quorumBubble) quorum(t *testing.T, opts ...lock.Option) *quorum.Quorum {
 	clients := make([]redis.UniversalClient, len(b.nodes))
 	for i, node := range b.nodes {
 		clients[i] = node.client
 	}
-	return newQuorum(t, clients, append([]quorum.Option{quorum.WithOpTimeout(500 * time.Millisecond), quorum.WithTTL(ttl)}, opts...)...)
+	return newQuorum(t, clients, append([]lock.Option{lock.WithOpTimeout(500 * time.Millisecond), lock.WithTTL(ttl)}, opts...)...)
 }
 
 // silence lets these nodes swallow every command, and no other.
@@ -228,7 +228,7 @@ func TestQuorumWrongConfigurationPanics(t *testing.T) {
 	for name, test := range map[string]struct {
 		clients   []redis.UniversalClient
 		namespace string
-		opts      []quorum.Option
+		opts      []lock.Option
 		want      string
 	}{
 		"none":   {nil, "n", nil, "quorum.New: 0 clients"},
@@ -236,7 +236,7 @@ func TestQuorumWrongConfigurationPanics(t *testing.T) {
 		"nil":    {[]redis.UniversalClient{three[0], nil, three[2]}, "n", nil, "lock.New: client is nil"},
 		"ring":   {[]redis.UniversalClient{three[0], ring, three[2]}, "n", nil, "lock.New: client is a *redis.Ring"},
 		"twice":  {[]redis.UniversalClient{three[0], three[1], three[0]}, "n", nil, "quorum.New: the same client"},
-		"option": {three, "n", []quorum.Option{quorum.WithTTL(time.Second), nil}, "quorum.New: option 2 is nil"},
+		"option": {three, "n", []lock.Option{lock.WithTTL(time.Second), nil}, "lock.New: option 2 is nil"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -286,7 +286,7 @@ func TestQuorumUntil(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
-		q := b.quorum(t, quorum.WithoutRenewal())
+		q := b.quorum(t, lock.WithoutRenewal())
 		b.slowDown(t, q, 100*time.Millisecond, 50*time.Millisecond)
 		start := time.Now()
 		lease := acquireQuorum(t, q, "k")
@@ -319,7 +319,7 @@ func TestQuorumUntilLeavesOutLostClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
-		lease := acquireQuorum(t, b.quorum(t, quorum.WithoutRenewal()), "k")
+		lease := acquireQuorum(t, b.quorum(t, lock.WithoutRenewal()), "k")
 		synctest.Wait() // until all nodes have it
 		b.silence(3, 4)
 		if err := lease.Extend(t.Context(), time.Hour); err != nil {
@@ -347,7 +347,7 @@ func TestQuorumIsGrantedTooLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newQuorumBubble(t)
-		q := b.quorum(t, quorum.WithTTL(100*time.Millisecond))
+		q := b.quorum(t, lock.WithTTL(100*time.Millisecond))
 		b.slowDown(t, q, 0, 98*time.Millisecond)
 		_, ok, err := q.TryAcquire(t.Context(), "k")
 		if ok || !errors.Is(err, context.DeadlineExceeded) {
@@ -365,8 +365,8 @@ func TestQuorumAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const wait = 20*time.Second + time.Nanosecond
 		b := newQuorumBubble(t)
-		q := b.quorum(t, quorum.WithRetry(lock.Retry{Min: time.Second, Attempts: 1000}))
-		few := b.quorum(t, quorum.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
+		q := b.quorum(t, lock.WithRetry(lock.Retry{Min: time.Second, Attempts: 1000}))
+		few := b.quorum(t, lock.WithRetry(lock.Retry{Min: time.Millisecond, Attempts: 3}))
 		lease := acquireQuorum(t, q, "k")
 		if _, err := few.Acquire(t.Context(), "k"); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("spent attempts: %v, want ErrHeld alone", err)
@@ -531,7 +531,7 @@ func TestEndIsSeenBeforeTheTimersFire(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				q := newQuorumBubble(t).quorum(t, quorum.WithoutRenewal())
+				q := newQuorumBubble(t).quorum(t, lock.WithoutRenewal())
 				var calls sync.WaitGroup
 				for n := range 50 {
 					calls.Go(func() {

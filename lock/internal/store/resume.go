@@ -2,16 +2,12 @@ package store
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/onceguard/onceguard/lock/internal/pipeline"
 )
-
-// ErrNotLock is the error of a Resume of a claim that is no lock's. Package lock exports and documents it.
-var ErrNotLock = errors.New("lock: the token is that of a claim, not of a lock")
 
 // Resume replaces the claim of a lock, that of the token from, with one of the token to, which begins at start. It returns
 // it as Granted. A try whose reply was lost is recognized by the token to.
@@ -37,11 +33,8 @@ func (s *Store) Resume(ctx context.Context, key Key, from, to uuid.UUID, start t
 	case r.Absent:
 		return Entry{}, ErrLost
 	}
-	switch found, err := classify(r.Reply); {
-	case err != nil:
+	if _, err := classify(r.Reply); err != nil {
 		return Entry{}, err
-	case !found.IsLock && hasHead(r.Text, claimMagic, from):
-		return Entry{}, ErrNotLock
 	}
 	return Entry{}, ErrLost
 }
