@@ -49,34 +49,6 @@ func created(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"id":"cs_1"}`)
 }
 
-type callerKey struct{}
-
-// authenticate stands for your authentication.
-func authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, _, _ := r.BasicAuth()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, name)))
-	})
-}
-
-func caller(ctx context.Context) string { return ctx.Value(callerKey{}).(string) }
-
-func Example() {
-	locker, stop := startLocker()
-	defer stop()
-	create, mux := http.HandlerFunc(created), http.NewServeMux()
-
-	acp := profile.ACP() // or UCP, or Stripe
-	once := middleware.Idempotency(locker, acp.Key(keyfunc.User(caller)), acp.Option())
-	mux.Handle("POST /checkout_sessions", authenticate(once(create)))
-
-	post(mux, "8e03978e", "{}")
-	post(mux, "8e03978e", " {}")
-	// Output:
-	// 201 {"id":"cs_1"}
-	// 201 {"id":"cs_1"}
-}
-
 func ExampleACP() {
 	locker, stop := startLocker()
 	defer stop()
@@ -95,20 +67,6 @@ func ExampleACP() {
 	// 400 {"type":"invalid_request","code":"idempotency_key_required","message":"This operation must carry an idempotency key in the header Idempotency-Key, so that it can be repeated safely."}
 }
 
-func ExampleUCP() {
-	locker, stop := startLocker()
-	defer stop()
-	ucp := profile.UCP()
-	once := middleware.Idempotency(locker, ucp.Key(keyfunc.BasicUser()), ucp.Option())
-
-	create := once(http.HandlerFunc(created))
-	post(create, "8e03978e", `{"currency":"EUR"}`)
-	post(create, "8e03978e", `{"currency": "EUR"}`)
-	// Output:
-	// 201 {"id":"cs_1"}
-	// 409 {"code":"idempotency_conflict","content":"This idempotency key was used for another request. Use a new key for a new request."}
-}
-
 func ExampleStripe() {
 	locker, stop := startLocker()
 	defer stop()
@@ -122,9 +80,4 @@ func ExampleStripe() {
 	// Output:
 	// 201 {"id":"cs_1"}
 	// 400 {"error":{"type":"idempotency_error","message":"This idempotency key was used for another request. Use a new key for a new request."}}
-}
-
-func ExampleProfile_String() {
-	fmt.Println(profile.ACP(), profile.UCP(), profile.Stripe())
-	// Output: ACP 2026-04-17 UCP 2026-08-22 Stripe v1
 }

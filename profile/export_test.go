@@ -9,8 +9,8 @@ import (
 // Answers returns the table: by problem, the status, type and code in ACP, UCP and Stripe's API.
 func Answers() map[string][3]Answer {
 	m := map[string][3]Answer{}
-	for _, r := range table {
-		m[r.problem] = [3]Answer{exported(r.acp), exported(r.ucp), exported(r.stripe)}
+	for problem, r := range table {
+		m[problem] = [3]Answer{exported(r.acp), exported(r.ucp), exported(r.stripe)}
 	}
 	return m
 }

@@ -19,7 +19,7 @@ type Profile struct {
 	name    string
 	scope   func(key, user keyfunc.Func) keyfunc.Func
 	options []middleware.Option
-	answer  func(*row) answer
+	answer  func(row) answer
 	body    func(a answer, message string) any
 }
 
@@ -49,8 +49,8 @@ func ACP() Profile {
 			middleware.WithoutServerErrors(),
 			middleware.WithKeyEcho(header, keyfunc.Opaque(header)),
 		},
-		answer: func(r *row) answer { return r.acp },
-		body:   func(a answer, message string) any { return acpError{a.kind, a.code, message} },
+		answer: func(r row) answer { return r.acp },
+		body:   func(a answer, message string) any { return details{a.kind, a.code, message} },
 	}
 }
 
@@ -73,8 +73,8 @@ func UCP() Profile {
 			middleware.WithBodyFingerprint(),
 			middleware.WithRetention(48 * time.Hour),
 		},
-		answer: func(r *row) answer { return r.ucp },
-		body:   func(a answer, message string) any { return ucpError{a.code, message} },
+		answer: func(r row) answer { return r.ucp },
+		body:   func(a answer, message string) any { return map[string]string{"code": a.code, "content": message} },
 	}
 }
 
@@ -94,8 +94,10 @@ func Stripe() Profile {
 			middleware.WithStored(middleware.StoreAll),
 			middleware.WithKeyEcho(header, keyfunc.Opaque(header)),
 		},
-		answer: func(r *row) answer { return r.stripe },
-		body:   func(a answer, message string) any { return stripeError{stripeDetails{a.kind, a.code, message}} },
+		answer: func(r row) answer { return r.stripe },
+		body: func(a answer, message string) any {
+			return map[string]details{"error": {a.kind, a.code, message}}
+		},
 	}
 }
 
@@ -128,8 +130,8 @@ func (p Profile) Key(user keyfunc.Func) keyfunc.Func {
 // [middleware.WithProblem], for example, writes the errors instead.
 func (p Profile) Option() middleware.Option {
 	opts := append([]middleware.Option{middleware.WithProblem(p.refuse)}, p.options...)
-	for i := range table {
-		opts = append(opts, middleware.WithProblemStatus(table[i].problem, p.answer(&table[i]).status))
+	for problem, r := range table {
+		opts = append(opts, middleware.WithProblemStatus(problem, p.answer(r).status))
 	}
 	return middleware.Options(opts...)
 }
@@ -141,13 +143,7 @@ func (p Profile) refuse(w http.ResponseWriter, _ *http.Request, problem middlewa
 	if !ok {
 		message = problem.Detail
 	}
-	var a answer
-	for i := range table {
-		if table[i].problem == name {
-			a = p.answer(&table[i])
-		}
-	}
-	body, _ := json.Marshal(p.body(a, message)) // strings always marshal
+	body, _ := json.Marshal(p.body(p.answer(table[name]), message)) // strings always marshal
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
