@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 
 	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/lock"
 	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/once"
 )
@@ -57,15 +56,5 @@ func TestAloneFreedByTheOtherDoor(t *testing.T) {
 		if seen, err := m.Inspect(d.t.Context(), e.Key); err != nil || seen.Stored == nil || seen.Run != middleware.FunctionRun {
 			d.t.Errorf("Inspect: %+v, %v", seen.Stored, err)
 		}
-	})
-}
-
-func TestAloneNeedsAnIntentJournal(t *testing.T) {
-	t.Parallel()
-	none := lock.None("test")
-	wantPanic(t, "once.WithJournal", func() { once.New(none) })
-	wantPanic(t, "once.WithJournal", func() { once.New(none, once.WithJournal(newJournal(false))) })
-	wantPanic(t, "once.WithAtMostOnce", func() {
-		once.New(none, once.WithJournal(newJournal(true)), once.WithAtMostOnce())
 	})
 }

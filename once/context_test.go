@@ -34,16 +34,20 @@ func TestCallersContext(t *testing.T) {
 			t.Errorf("%v, want DeadlineExceeded", a.err)
 		}
 
-		soon := time.Now().Add(30 * time.Second)
-		ctx, cancel = context.WithDeadline(t.Context(), soon)
-		defer cancel()
-		d.doIn(ctx, func(ctx context.Context) (receipt, error) {
-			if at, _ := ctx.Deadline(); !at.Equal(soon) {
-				t.Errorf("the deadline is %v, want %v", at, soon)
-			}
-			return receipt{}, nil
-		}, id("3"))
-		d.event("executed")
+		// The earlier one of the caller's deadline and WithMaxDuration ends the function.
+		for _, until := range []time.Duration{30 * time.Minute, 90 * time.Minute} {
+			ctx, cancel = context.WithTimeout(t.Context(), until)
+			defer cancel()
+			own := open(t, b, once.WithMaxDuration(time.Hour))
+			own.doIn(ctx, func(inside context.Context) (receipt, error) {
+				at, _ := inside.Deadline()
+				callers, _ := ctx.Deadline()
+				if isEarlier := at.Before(callers); isEarlier != (until > time.Hour) || at.After(time.Now().Add(time.Hour)) {
+					t.Errorf("the deadline is %v, the caller's %v", at, callers)
+				}
+				return receipt{}, nil
+			}, id(until.String()))
+		}
 	})
 }
 
@@ -131,18 +135,6 @@ func TestContextEndsWithTheFunction(t *testing.T) {
 			d.event("executed")
 			d.want(d.do(d.charge), 0, true, "replayed")
 		}
-	})
-}
-
-func TestMaxDuration(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d := open(t, b, once.WithMaxDuration(20*time.Millisecond))
-		a := d.do(func(ctx context.Context) (receipt, error) {
-			<-ctx.Done()
-			return receipt{Number: 1}, nil // late, and the key is still free for it
-		})
-		d.want(a, 1, false, "executed")
-		d.want(d.do(d.charge), 1, true, "replayed")
 	})
 }
 

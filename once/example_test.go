@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -180,31 +179,6 @@ func ExampleGuard_Resolve() {
 	// true
 }
 
-// The second call waits for the result of the first one.
-func ExampleWithWait() {
-	locker, stop := startLocker()
-	defer stop()
-	guard := once.New(locker, once.WithWait(10*time.Second))
-
-	var calls sync.WaitGroup
-	for range 2 {
-		calls.Go(func() {
-			key := once.Key{Operation: "report", Scope: once.Anyone, ID: "2026-11"}
-			pages, _, err := once.Do(context.Background(), guard, key, func(context.Context) (int, error) {
-				fmt.Println("writing")
-				time.Sleep(100 * time.Millisecond)
-				return 12, nil
-			})
-			fmt.Println(pages, err)
-		})
-	}
-	calls.Wait()
-	// Output:
-	// writing
-	// 12 <nil>
-	// 12 <nil>
-}
-
 func ExampleFromContext() {
 	locker, stop := startLocker()
 	defer stop()
@@ -221,22 +195,4 @@ func ExampleFromContext() {
 	// Output:
 	// Idempotency-Key for the provider: true
 	// <nil>
-}
-
-func ExampleWithObserver() {
-	locker, stop := startLocker()
-	defer stop()
-	guard := once.New(locker, once.WithObserver(func(_ context.Context, e once.Event) {
-		fmt.Println(e.Operation, e.Outcome)
-	}))
-
-	key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
-	for range 2 {
-		_, _, _ = once.Do(context.Background(), guard, key, func(context.Context) (Receipt, error) {
-			return Receipt{"p-1"}, nil
-		})
-	}
-	// Output:
-	// charge executed
-	// charge replayed
 }

@@ -2,6 +2,18 @@ package once
 
 import "github.com/onceguard/onceguard/internal/run"
 
+// What Do makes of an error that it has not made itself.
+var (
+	ForeignOf = foreignOf
+	Unmark    = unmark
+)
+
+// HasMark reports whether a mark is found in err.
+func HasMark(err error) bool { return knowledgeOf(err) != noMark }
+
+// HowItEnds returns how a run ends whose function has returned err.
+func (g *Guard) HowItEnds(err error) run.How { return (&product{Guard: g}).take(nil, err).How }
+
 // Decode decodes the payload of a record into v.
 func (g *Guard) Decode(payload []byte, v any) error { return g.decode(payload, v) }
 

@@ -60,11 +60,3 @@ func TestEncodedKey(t *testing.T) {
 		t.Errorf("%q, want %q: results that are stored would be forgotten", got, encodedKey)
 	}
 }
-
-// Each kind of refusal of the engine has a reason.
-func TestReasons(t *testing.T) {
-	t.Parallel()
-	if kinds := once.UnreasonedKinds(); len(kinds) > 0 {
-		t.Errorf("without a reason: %v", kinds)
-	}
-}

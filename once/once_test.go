@@ -5,7 +5,6 @@ import (
 	"errors"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -115,18 +114,6 @@ func TestInput(t *testing.T) {
 	})
 }
 
-func TestInFlight(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d, g := open(t, b), newGate()
-		done := d.inBackground(g, d.charge)
-		d.wantRefused(d.do(d.charge), once.ErrInFlight, "in-flight")
-		close(g.open)
-		d.want(<-done, 1, false, "executed")
-		d.want(d.do(d.charge), 1, true, "replayed")
-		d.wantRuns(1)
-	})
-}
-
 // awaitWaiters returns when n callers wait for keys.
 func awaitWaiters(t *testing.T, locker *lock.Locker, n int) {
 	t.Helper()
@@ -162,39 +149,23 @@ func TestWaitEnds(t *testing.T) {
 
 // A panic and runtime.Goexit go on. The key is left as after a crash.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	for name, interrupt := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				d, strict := open(t, b), open(t, b, once.WithAtMostOnce())
-				interrupted := func(context.Context) (receipt, error) { interrupt(); panic("unreachable") }
-				for _, d := range []*desk{d, strict} {
-					var recovered any
-					returned := false
-					var wg sync.WaitGroup
-					wg.Add(1)
-					go func() {
-						defer wg.Done()
-						defer func() { recovered = recover() }()
-						d.do(interrupted)
-						returned = true
-					}()
-					wg.Wait()
-					if want := map[string]any{"panic": "boom", "Goexit": nil}[name]; returned || recovered != want {
-						t.Errorf("returned %v, recovered %v, want %v", returned, recovered, want)
-					}
-					if e := d.event("panicked"); e.Err == nil || strings.Contains(e.Err.Error(), "boom") {
-						t.Errorf("the Event's error is %v", e.Err)
-					}
-					d.wantRefused(d.do(d.charge), once.ErrInFlight, "in-flight")
-					b.Elapse(t, leaseTTL)
-					if d == strict {
-						d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, "outcome-unknown")
-						continue
-					}
-					d.want(d.do(d.charge), 2, false, "executed")
-					b.FlushAll(t)
-				}
-			})
-		})
+		for i, opts := range [][]once.Option{nil, {once.WithAtMostOnce()}} {
+			b := redistest.Mini(t)
+			d, recovered := open(t, b, opts...), make(chan any, 1)
+			go func() {
+				defer func() { recovered <- recover() }()
+				d.do(func(context.Context) (receipt, error) { interrupt(); panic("unreachable") })
+				t.Error("it returned")
+			}()
+			if got := <-recovered; got != map[string]any{"panic": "boom"}[name] {
+				t.Errorf("%s: recovered %v", name, got)
+			}
+			if e := d.event("panicked"); e.Err == nil || strings.Contains(e.Err.Error(), "boom") {
+				t.Errorf("%s: the Event's error is %v", name, e.Err)
+			}
+			d.wantNext(b, "panicked", i == 1)
+		}
 	}
 }

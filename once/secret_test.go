@@ -93,54 +93,41 @@ func (d *desk) doOther(t *testing.T, id string, v any) {
 	}
 }
 
-// explosive is a value whose JSON panics.
-type explosive struct{}
-
-func (*explosive) UnmarshalJSON([]byte) error  { panic("boom") }
-func (explosive) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
-
-// fault: the codec panics while it decodes a stored value, or the Input of a Key while it is encoded. Expected: the panic goes
-// on, the observer is called once, and nothing runs
+// fault: a codec panics: while the value is encoded, while it is decoded, and the Input of a Key. Expected: the panic goes on, the
+// observer is called once, and nothing runs; after the function the outcome is unknown
 func TestPanicOfACodec(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d := open(t, b)
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "1"}
-		do := func(key once.Key) {
-			_, _, _ = once.Do(t.Context(), d.guard, key, func(context.Context) (explosive, error) {
-				d.runs.Add(1)
-				return explosive{}, nil
-			})
+	t.Parallel()
+	boom := func(any) ([]byte, error) { panic("boom") }
+	for name, c := range map[string]struct {
+		codec once.Option
+		input any
+		want  []once.Outcome // of the Events of two calls
+		runs  int64
+	}{
+		"value":          {once.WithCodec(boom, json.Unmarshal), nil, []once.Outcome{"panicked", "in-flight"}, 1},
+		"a stored value": {once.WithCodec(json.Marshal, func([]byte, any) error { panic("boom") }), nil, []once.Outcome{"executed", "unreadable"}, 1},
+		"Input":          {once.WithAtMostOnce(), panicking{}, []once.Outcome{"invalid-key", "invalid-key"}, 0},
+	} {
+		d := open(t, redistest.Mini(t), c.codec)
+		for _, want := range c.want {
+			func() {
+				defer func() {
+					v := recover()
+					if e := <-d.events; e.Outcome != want || (v == "boom") != (want != "executed" && want != "in-flight") ||
+						v != nil && (e.Err == nil || !strings.Contains(e.Err.Error(), "panicked")) {
+						t.Errorf("%s: %v, and the Event %+v; want %s", name, v, e, want)
+					}
+				}()
+				d.do(d.charge, input(c.input))
+			}()
 		}
-		do(key)
-		d.event("executed")
-		mustPanic(t, func() { do(key) })
-		if e := d.event("unreadable"); e.Err == nil {
-			t.Errorf("%+v, want an error", e)
+		if d.wantRuns(c.runs); len(d.events) != 0 {
+			t.Errorf("%s: one more event: %+v", name, <-d.events)
 		}
-		key.ID, key.Input = "2", panicking{}
-		mustPanic(t, func() { do(key) })
-		if e := <-d.events; e.Outcome != "invalid-key" || e.Err == nil || e.Key != "" {
-			t.Errorf("%+v, want %s and an error", e, "invalid-key")
-		}
-		d.wantRuns(1)
-		if len(d.events) != 0 {
-			t.Errorf("one more event: %+v", <-d.events)
-		}
-	})
+	}
 }
 
 // panicking is an Input whose JSON panics.
 type panicking struct{}
 
 func (panicking) MarshalJSON() ([]byte, error) { panic("boom") }
-
-func mustPanic(t *testing.T, f func()) {
-	t.Helper()
-	defer func() {
-		t.Helper()
-		if v := recover(); v != "boom" {
-			t.Errorf("panicked with %v, want boom", v)
-		}
-	}()
-	f()
-}

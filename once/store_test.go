@@ -2,7 +2,6 @@ package once_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -57,26 +56,6 @@ func TestLongError(t *testing.T) {
 	})
 }
 
-// A codec that panics after the function has returned leaves the outcome unknown.
-func TestCodecPanics(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		d := open(t, b, once.WithAtMostOnce(), once.WithCodec(func(any) ([]byte, error) { panic("boom") }, json.Unmarshal))
-		func() {
-			defer func() {
-				if v := recover(); v != "boom" {
-					t.Errorf("recovered %v", v)
-				}
-			}()
-			d.do(d.charge)
-		}()
-		if e := d.event("panicked"); !strings.Contains(e.Err.Error(), "codec") {
-			t.Errorf("the Event's error is %v", e.Err)
-		}
-		b.Elapse(t, leaseTTL)
-		d.wantRefused(d.do(d.charge), once.ErrOutcomeUnknown, "outcome-unknown")
-	})
-}
-
 // What is stored for one type is never a run of another.
 func TestStoredValueThatTCannotTake(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
@@ -99,21 +78,6 @@ func TestStoredValueThatTCannotTake(t *testing.T) {
 		}
 		d.want(d.do(d.charge), 1, true, "replayed")
 		d.wantRuns(1)
-	})
-}
-
-func TestWithCodec(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		text := once.WithCodec(func(v any) ([]byte, error) { return []byte(v.(string)), nil },
-			func(b []byte, v any) error { *v.(*string) = string(b); return nil })
-		guard := once.New(newLocker(t, b.Client(t)), text)
-		key := once.Key{Operation: "greet", Scope: once.Anyone, ID: "1"}
-		for i := range 2 {
-			v, replayed, err := once.Do(t.Context(), guard, key, func(context.Context) (string, error) { return "\xff<", nil })
-			if v != "\xff<" || replayed != (i == 1) || err != nil {
-				t.Errorf("%q, %v, %v", v, replayed, err)
-			}
-		}
 	})
 }
 
