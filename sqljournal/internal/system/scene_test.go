@@ -351,6 +351,10 @@ func settles(c redistest.Command) bool {
 	return redistest.Named("EVALSHA", "EVAL")(c) && slices.ContainsFunc(c.Args, isValue)
 }
 
+func completeOf(mode journalMode) dbtest.Match { return completes[mode] }
+
+func commitOf(journalMode) dbtest.Match { return commits }
+
 // beginOf returns the statement of a journal's Begin.
 func beginOf(mode journalMode) dbtest.Match {
 	if mode == intent {
