@@ -31,6 +31,7 @@ type fakeDriver struct {
 func (f *fakeDriver) Connect(context.Context) (driver.Conn, error) { f.opened++; return f, nil }
 func (*fakeDriver) Driver() driver.Driver                          { return nil }
 func (f *fakeDriver) Commit() error                                { return f.commit() }
+func (*fakeDriver) Prepare(string) (driver.Stmt, error)            { return nil, errors.New("no rows") }
 func (f *fakeDriver) Rollback() error                              { return f.rollback }
 
 func (f *fakeDriver) Close() error {
@@ -74,29 +75,38 @@ func TestCommitIntoSilence(t *testing.T) {
 	})
 }
 
-// A server that waits for its standby would stop waiting, and show a transaction that a failover may lose.
-//
-// fault: the caller's context ends while COMMIT is under way. Expected: that of the COMMIT goes on.
-func TestContextOfCommitGoesOn(t *testing.T) {
+// fault: the caller's context ends before COMMIT, or while it is under way. Expected: before, the transaction is rolled back at
+// once, since it may hold locks for as long as the handler does something else. That of the COMMIT goes on: a server that waits for
+// its standby would stop waiting, and show a transaction that a failover may lose.
+func TestContextOfATransaction(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var errThen error
-		f := &fakeDriver{one: true}
-		db := sql.OpenDB(f)
-		defer db.Close()
-		j := sqljournal.Transactional(db, namespace)
-		_, ctx := protected(j, newRun(time.Hour), "response")
-		ctx, leave := context.WithCancel(ctx)
-		f.commit = func() error {
-			leave()
-			synctest.Wait()
-			errThen = f.begun.Err()
-			return nil
-		}
-		if err := j.InTx(ctx, nil, func(*sql.Tx) error { return nil }); err != nil || errThen != nil {
-			t.Errorf("InTx: %v; the context of COMMIT: %v", err, errThen)
-		}
-	})
+	for _, committing := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeDriver{one: true}
+			db := sql.OpenDB(f)
+			defer db.Close()
+			j := sqljournal.Transactional(db, namespace)
+			_, ctx := protected(j, newRun(time.Hour), "response")
+			ctx, leave := context.WithCancel(ctx)
+			var then error // of the transaction's context
+			end := func() error {
+				leave()
+				synctest.Wait()
+				then = f.begun.Err()
+				return nil
+			}
+			f.commit = end
+			_ = j.InTx(ctx, nil, func(*sql.Tx) error {
+				if committing {
+					return nil
+				}
+				return end()
+			})
+			if (then == nil) != committing {
+				t.Errorf("committing %t: the transaction's context ends with %v", committing, then)
+			}
+		})
+	}
 }
 
 // Drivers say that a connection is bad also if the server refuses each statement, for example as it is read-only. Expected: only

@@ -92,23 +92,21 @@ func TestCommitIsHeld(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		hold      func(*dbtest.Proxy, dbtest.Match) *dbtest.Rule
+		pay       func(*scene) error
 		meanwhile func(s *scene, commit *dbtest.Rule, leave func())
 		unknown   bool
 	}{
-		"it arrives late": {(*dbtest.Proxy).Delay, func(s *scene, commit *dbtest.Rule, _ func()) {
-			s.mustStand()
-			s.awaitProbe()
-			commit.Lift()
-		}, false},
-		"its reply is held, and the caller leaves": {(*dbtest.Proxy).HoldReply, func(_ *scene, _ *dbtest.Rule, leave func()) { leave() }, false},
-		"its reply comes before that to the probe": {(*dbtest.Proxy).HoldReply, func(s *scene, commit *dbtest.Rule, leave func()) {
+		"it arrives late":                          {(*dbtest.Proxy).Delay, (*scene).pay, liftLate, false},
+		"that of Around arrives late":              {(*dbtest.Proxy).Delay, aroundProxied, liftLate, false},
+		"its reply is held, and the caller leaves": {(*dbtest.Proxy).HoldReply, (*scene).pay, func(_ *scene, _ *dbtest.Rule, leave func()) { leave() }, false},
+		"its reply comes before that to the probe": {(*dbtest.Proxy).HoldReply, (*scene).pay, func(s *scene, commit *dbtest.Rule, leave func()) {
 			probe := s.proxy.HoldRequest(probeBegins(""))
 			s.Cleanup(probe.Lift)
 			leave()
 			probe.Wait(s)
 			commit.Lift()
 		}, false},
-		"it is held": {(*dbtest.Proxy).HoldRequest, func(*scene, *dbtest.Rule, func()) {}, true},
+		"it is held": {(*dbtest.Proxy).HoldRequest, (*scene).pay, func(*scene, *dbtest.Rule, func()) {}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
@@ -122,7 +120,7 @@ func TestCommitIsHeld(t *testing.T) {
 				commit := c.hold(s.proxy, commits(mode))
 				defer commit.Lift()
 				paid := make(chan error, 1)
-				go func() { paid <- s.pay() }()
+				go func() { paid <- c.pay(s) }()
 				commit.Wait(t)
 				c.meanwhile(s, commit, leave)
 				err := <-paid
@@ -138,50 +136,23 @@ func TestCommitIsHeld(t *testing.T) {
 	}
 }
 
+func liftLate(s *scene, commit *dbtest.Rule, _ func()) {
+	s.mustStand()
+	s.awaitProbe()
+	commit.Lift()
+}
+
+// aroundProxied pays in a transaction that is not the journal's, through the proxy.
+func aroundProxied(s *scene) error {
+	through := *s
+	through.db = s.d.Open(s, dbtest.Through(s.proxy))
+	return aroundSQL(&through, func(err error) error { return err })
+}
+
 // awaitProbe waits until a transaction that finds out what has become of another one waits for it.
 func (s *scene) awaitProbe() {
 	s.Helper()
 	eventually(s, "a probe that waits", func() bool { return s.d.Waiting(s, s.db) == 1 })
-}
-
-// fault: the database crashes after it has committed and before its reply arrives, or before the COMMIT arrives, and recovers.
-func TestDatabaseCrashes(t *testing.T) {
-	t.Parallel()
-	for _, kind := range dbtest.Servers {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			d := dbtest.Own(t, kind)
-			for _, committed := range []bool{true, false} {
-				s := newScene(t, d.Server().Database(t), "transactional")
-				hold := (*dbtest.Proxy).Delay
-				if committed {
-					hold = (*dbtest.Proxy).HoldReply
-				}
-				commit := hold(s.proxy, commits(""))
-				paid := make(chan error, 1)
-				go func() { paid <- s.pay() }()
-				commit.Wait(t)
-				if !committed {
-					s.awaitProbe()
-				}
-				mustFail(t, "Crash", d.Server().Crash(), nil)
-				s.proxy.Cut()
-				commit.Lift()
-				mustFail(t, "Restart", d.Server().Restart(), nil)
-				err := <-paid
-				s.db = s.d.Open(t) // the connections of the other pool are broken
-				eventually(t, "a connection that is not broken", func() bool {
-					_, err := s.j.Look(t.Context(), s.run.Key)
-					return err == nil
-				})
-				if !committed {
-					s.mustHaveFailed(err)
-					err = s.pay()
-				}
-				s.mustBeCommitted(err)
-			}
-		})
-	}
 }
 
 // A run whose outcome is asked for finds another run's, or nothing, without waiting, and leaves nothing behind.
@@ -226,20 +197,5 @@ func TestBeginDoesNotWait(t *testing.T) {
 			return errHandler
 		})
 		mustFail(t, "InTx", err, errHandler)
-	})
-}
-
-// fault: the COMMIT of Around's function reaches the server after its connection broke. Expected: Around waits for it.
-func TestCommitOfAroundArrivesLate(t *testing.T) {
-	t.Parallel()
-	eachServerMode(t, func(t *testing.T, d dbtest.Database, mode string) {
-		s := newScene(t, d, mode)
-		s.db = d.Open(t, dbtest.Through(s.proxy))
-		late, paid := s.proxy.Delay(commits(mode)), make(chan error, 1)
-		go func() { paid <- aroundSQL(s, func(err error) error { return err }) }()
-		late.Wait(t)
-		s.awaitProbe()
-		late.Lift()
-		s.mustBeCommitted(<-paid)
 	})
 }

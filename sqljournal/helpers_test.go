@@ -74,9 +74,6 @@ func (x *fakeExecution) Transact(
 ) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.committed {
-		return journal.ErrAnswered
-	}
 	sealed := false
 	err := do(func() (journal.Commit, error) {
 		if len(x.record) == 0 {

@@ -169,14 +169,3 @@ func testSetting(s *scene, during string, opts []dbtest.Setting) {
 		s.Errorf("Expire: %d, %v, want %d", n, err, done)
 	}
 }
-
-// No decision depends on how the driver counts the rows that an UPDATE has changed.
-func TestStatesWithFoundRows(t *testing.T) {
-	t.Parallel()
-	for mode := range modes {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			testStates(t, dbtest.MySQL(t), mode, dbtest.Param("clientFoundRows", "true"))
-		})
-	}
-}

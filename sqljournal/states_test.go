@@ -115,17 +115,22 @@ var statesTable = []struct {
 }
 
 // Every operation in every state answers what the table says, answers the same once more, and leaves what it answers; also
-// with connections that do not prepare statements.
+// with connections that do not prepare statements, and however the driver counts the rows that an UPDATE has changed.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) { testStates(t, d, mode) })
-	for _, exec := range []string{"exec", "simple_protocol"} {
-		t.Run(exec, func(t *testing.T) {
+	for _, c := range []struct {
+		kind        dbtest.Kind
+		name, value string
+	}{
+		{dbtest.KindPostgreSQL, "default_query_exec_mode", "exec"},
+		{dbtest.KindPostgreSQL, "default_query_exec_mode", "simple_protocol"},
+		{dbtest.KindMySQL, "clientFoundRows", "true"},
+	} {
+		t.Run(c.name+" "+c.value, func(t *testing.T) {
 			t.Parallel()
 			for mode := range modes {
-				t.Run(mode, func(t *testing.T) {
-					testStates(t, dbtest.PostgreSQL(t), mode, dbtest.Param("default_query_exec_mode", exec))
-				})
+				t.Run(mode, func(t *testing.T) { testStates(t, dbtest.New(t, c.kind), mode, dbtest.Param(c.name, c.value)) })
 			}
 		})
 	}

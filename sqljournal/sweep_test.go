@@ -2,7 +2,6 @@ package sqljournal_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -244,20 +243,16 @@ func TestExpire(t *testing.T) {
 	})
 }
 
-// handedOut is a row of an intent journal that a sweep has.
+// handedOut is the run of a scene whose row a sweep has.
 type handedOut struct {
-	*testing.T
-	j   *sqljournal.Journal
-	db  *sql.DB
-	run journal.Run
-	u   sqljournal.Unfinished
+	*scene
+	u sqljournal.Unfinished
 }
 
-func handOut(t *testing.T, d dbtest.Database) handedOut {
+func handOut(t *testing.T, d dbtest.Database) *handedOut {
 	t.Helper()
-	h := handedOut{T: t, j: modes["intent"](d, t), db: d.Open(t)}
-	h.run = unfinishedRows(t, d, h.db, 1)[0]
-	h.run.Intent = true
+	h := &handedOut{scene: newScene(t, d, "intent")}
+	expireLimit(t, d, h.db, h.run)
 	mustSweep(t, h.j, 1, func(_ context.Context, u sqljournal.Unfinished) error {
 		h.u = u
 		return nil
@@ -265,20 +260,22 @@ func handOut(t *testing.T, d dbtest.Database) handedOut {
 	return h
 }
 
+// orNone returns the bytes of a record, or none.
+func orNone(record string) []byte {
+	if record == "" {
+		return nil
+	}
+	return []byte(record)
+}
+
 // done calls Done. The outcome is a record, or none.
 func (h *handedOut) done(record string) error {
-	if record == "" {
-		return h.u.Done(h.Context(), h.db, time.Hour, nil)
-	}
-	return h.u.Done(h.Context(), h.db, time.Hour, []byte(record))
+	return h.u.Done(h.Context(), h.db, time.Hour, orNone(record))
 }
 
 // end calls End. The outcome is a record, or none to free the row.
 func (h *handedOut) end(run journal.Run, record string) (journal.Entry, error) {
-	if record == "" {
-		return h.j.End(h.Context(), run, nil, 0)
-	}
-	return h.j.End(h.Context(), run, []byte(record), time.Hour)
+	return h.j.End(h.Context(), run, orNone(record), time.Hour)
 }
 
 // mustEnd calls End, and checks what stands then.
@@ -335,9 +332,7 @@ func TestRowThatWasHandedOut(t *testing.T) {
 			"resolved, nothing happened": func(h *handedOut) { h.mustResolve("", journal.Absent) },
 		} {
 			t.Run(name, func(t *testing.T) {
-				h := handOut(t, d)
-				h.T = t
-				test(&h)
+				test(handOut(t, d))
 			})
 		}
 	})
@@ -362,40 +357,29 @@ func TestOneOfThemEndsTheRow(t *testing.T) {
 			h := handOut(t, d)
 			operator := h.run
 			operator.Resolved = true
-			end := func(run journal.Run, record string) func() (string, error) {
-				return func() (string, error) {
-					e, err := h.end(run, record)
-					return string(e.Record), err
-				}
-			}
-			var mu sync.Mutex
-			told := map[string]string{} // what each was told to stand
+			told, errs := map[string]*string{}, map[string]*error{} // what each was told to stand
 			var ending sync.WaitGroup
-			for name, end := range map[string]func() (string, error){
-				"sweep":    func() (string, error) { return "sweep", h.done("sweep") },
-				"run":      end(h.run, "run"),
-				"operator": end(operator, "operator"),
-			} {
+			for name, run := range map[string]journal.Run{"sweep": {}, "run": h.run, "operator": operator} {
+				record, err := new(string), new(error)
+				told[name], errs[name] = record, err
 				ending.Go(func() {
-					record, err := end()
-					mu.Lock()
-					defer mu.Unlock()
-					switch {
-					case err == nil:
-						told[name] = record
-					case !errors.Is(err, sqljournal.ErrLost) && !errors.Is(err, journal.ErrHandedOut):
-						t.Errorf("%s: %v", name, err)
+					if name == "sweep" {
+						*record, *err = name, h.done(name)
+						return
 					}
+					e, failed := h.end(run, name)
+					*record, *err = string(e.Record), failed
 				})
 			}
 			ending.Wait()
 			e, err := h.j.Look(t.Context(), h.run.Key)
-			if err != nil || e.State != journal.Done || e.Token != h.run.Token || told[string(e.Record)] != string(e.Record) {
-				t.Errorf("%v %q stands, %v; they were told %q", e.State, e.Record, err, told)
+			if err != nil || e.State != journal.Done || e.Token != h.run.Token || errs[string(e.Record)] == nil || *errs[string(e.Record)] != nil {
+				t.Errorf("%v %q stands, %v", e.State, e.Record, err)
 			}
-			for name, record := range told {
-				if record != string(e.Record) {
-					t.Errorf("%s was told that %q stands, and %q does", name, record, e.Record)
+			for name, err := range errs {
+				isLate := errors.Is(*err, sqljournal.ErrLost) || errors.Is(*err, journal.ErrHandedOut)
+				if *err == nil && *told[name] != string(e.Record) || *err != nil && !isLate {
+					t.Errorf("%s was told that %q stands, %v, and %q does", name, *told[name], *err, e.Record)
 				}
 			}
 		}

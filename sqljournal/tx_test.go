@@ -29,8 +29,6 @@ func TestInTx(t *testing.T) {
 		s.mustStand()
 		s.x.record = []byte("response")
 		s.mustBeCommitted(s.pay())
-		mustFail(t, "once more", s.pay(), journal.ErrAnswered)
-		mustHaveEffects(t, s.db, s.run, 1)
 		e, err := s.j.Begin(t.Context(), retried(s.run))
 		mustBe(t, "Begin of a retry", e, err, journal.Done, "response")
 	})
@@ -102,7 +100,6 @@ func TestAround(t *testing.T) {
 			s.mustStand()
 			s.x.record = []byte("response")
 			s.mustBeCommitted(around(s, commit))
-			mustFail(t, "once more", around(s, commit), journal.ErrAnswered)
 
 			loser := retried(s.run)
 			loser.Intent = s.run.Intent
@@ -187,22 +184,11 @@ func TestLateHandler(t *testing.T) {
 	})
 }
 
-// A key whose response has expired is used again. A row that was stored and has expired since Begin keeps a transaction from
-// being committed, and the next run replaces it.
+// A row that was stored and has expired since Begin keeps a transaction from being committed, and the next run replaces it.
 func TestExpiredRowIsReplaced(t *testing.T) {
 	t.Parallel()
-	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
-		for _, expired := range []standing{othersExpired, ownExpired} {
-			s := newScene(t, d, mode)
-			run := newRun(time.Hour)
-			expired.put(t, d, s.db, run)
-			s.begin(run)
-			s.mustBeCommitted(s.pay())
-		}
-		if mode == "intent" {
-			return // its own row stands meanwhile
-		}
-		s := newScene(t, d, mode)
+	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
+		s := newScene(t, d, "transactional")
 		othersExpired.put(t, d, s.db, s.run)
 		mustFail(t, "InTx", s.pay(), sqljournal.ErrLost)
 		s.mustStand()

@@ -39,13 +39,6 @@ func (k *soak) place() *soakOrder {
 	return o
 }
 
-// placed returns how many orders there are. It grows as orders come to an end.
-func (k *soak) placed() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.orders)
-}
-
 // ask sends the order once, and reports whether the answer is final.
 func (k *soak) ask(ctx context.Context, o *soakOrder) bool {
 	k.mu.Lock()
@@ -54,10 +47,9 @@ func (k *soak) ask(ctx context.Context, o *soakOrder) bool {
 	a := c.ask(ctx, o.key)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.counts.asked++
 	switch a.String() {
 	case "broken":
-		k.counts.broken++
+		k.broken++
 		return false
 	case "201", "201 replay":
 		if o.body != "" && o.body != a.body || o.failure != "" {
