@@ -16,7 +16,7 @@ import (
 
 func check(t *testing.T, d dbtest.Database, opts ...dbtest.Setting) error {
 	t.Helper()
-	err := sqljournal.Transactional(d.Open(t, opts...), namespace, d.Options()...).Check(t.Context())
+	err := sqljournal.Transactional(d.Open(t, opts...), namespace, d.Kind.Options()...).Check(t.Context())
 	var n int
 	if scan := d.Open(t).QueryRowContext(t.Context(), "select count(*) from onceguard_journal").Scan(&n); scan == nil && n != 0 {
 		t.Errorf("Check has left %d rows", n)
@@ -34,7 +34,7 @@ func TestCheck(t *testing.T) {
 		if err := closed.Close(); err != nil {
 			t.Fatal(err)
 		}
-		j := sqljournal.Intent(closed, namespace, d.Options()...)
+		j := sqljournal.Intent(closed, namespace, d.Kind.Options()...)
 		_, errInspect := j.Inspect(t.Context(), "k")
 		_, errScan := j.Scan(t.Context())
 		for _, err := range []error{errInspect, errScan, j.Forget(t.Context(), "k", newRun(0).Token, false)} {
@@ -84,7 +84,7 @@ func TestCheckFindsSettings(t *testing.T) {
 		t.Run(row.want.Error()+row.before, func(t *testing.T) {
 			t.Parallel()
 			d := dbtest.New(t, row.kind)
-			if row.before == mariaDB && !d.Server().IsMariaDB {
+			if row.before == mariaDB && !d.Server.IsMariaDB {
 				t.Skip("left out: MySQL does not have these modes")
 			}
 			var opts []dbtest.Setting
@@ -132,16 +132,16 @@ func TestCheckNeedsPrivileges(t *testing.T) {
 			mustExec(t, db, "create user "+user)
 			mustExec(t, db, "grant "+strings.Join(privileges, ", ")+" on onceguard_journal to "+user)
 			source := strings.Replace(d.URL(), "root@", user+"@", 1)
-			if d.Kind() == dbtest.KindPostgreSQL {
+			if d.Kind == dbtest.KindPostgreSQL {
 				mustExec(t, db, "grant usage on schema "+d.Name()+" to "+user)
 				source = d.URL(dbtest.Param("user", user))
 			}
-			opened, err := sql.Open(d.Kind().Driver(), source)
+			opened, err := sql.Open(d.Kind.Driver(), source)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer opened.Close()
-			return sqljournal.Intent(opened, namespace, d.Options()...).Check(t.Context())
+			return sqljournal.Intent(opened, namespace, d.Kind.Options()...).Check(t.Context())
 		}
 		all := []string{"select", "insert", "update", "delete"}
 		for i, missing := range all {
@@ -158,12 +158,12 @@ func TestCheckFindsAnOldVersion(t *testing.T) {
 	t.Parallel()
 	d := dbtest.AnyMySQL(t)
 	var want error
-	if d.Server().IsTooOld {
+	if d.Server.IsTooOld {
 		want = sqljournal.ErrSetting
 	}
 	mustFail(t, "Check", check(t, d), want)
 	_, err := sqljournal.Intent(d.Open(t), namespace, sqljournal.MySQL()).Expire(t.Context())
-	if (err != nil) != d.Server().IsTooOld {
+	if (err != nil) != d.Server.IsTooOld {
 		t.Errorf("Expire: %v", err)
 	}
 }

@@ -169,7 +169,7 @@ func TestDoAtMostOnceRunsAgain(t *testing.T) {
 				settings = append(settings, dbtest.Param("innodb_lock_wait_timeout", "1"))
 			}
 			if c.number == "1020" {
-				if !d.Server().IsMariaDB {
+				if !d.Server.IsMariaDB {
 					t.Skip("left out: MySQL has no innodb_snapshot_isolation")
 				}
 				settings = append(settings, dbtest.Param("innodb_snapshot_isolation", "1"))

@@ -18,7 +18,7 @@ func eachServerMode(t *testing.T, test func(t *testing.T, d dbtest.Database, mod
 		for mode := range modes {
 			t.Run(mode, func(t *testing.T) {
 				t.Parallel()
-				test(t, d.Server().Database(t), mode)
+				test(t, d.Server.Database(t), mode)
 			})
 		}
 	})

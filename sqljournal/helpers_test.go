@@ -23,10 +23,10 @@ const namespace = "payments-api"
 // modes are both kinds of journal.
 var modes = map[string]func(dbtest.Database, testing.TB, ...dbtest.Setting) *sqljournal.Journal{
 	"transactional": func(d dbtest.Database, t testing.TB, opts ...dbtest.Setting) *sqljournal.Journal {
-		return watched(sqljournal.Transactional(d.Open(t, opts...), namespace, d.Options()...))
+		return watched(sqljournal.Transactional(d.Open(t, opts...), namespace, d.Kind.Options()...))
 	},
 	"intent": func(d dbtest.Database, t testing.TB, opts ...dbtest.Setting) *sqljournal.Journal {
-		return watched(sqljournal.Intent(d.Open(t, opts...), namespace, d.Options()...))
+		return watched(sqljournal.Intent(d.Open(t, opts...), namespace, d.Kind.Options()...))
 	},
 }
 
@@ -264,8 +264,8 @@ type scene struct {
 func newScene(t *testing.T, d dbtest.Database, mode string, opts ...dbtest.Setting) *scene {
 	t.Helper()
 	s := &scene{T: t, d: d, db: withEffects(t, d)}
-	if d.Server() != nil {
-		s.proxy = dbtest.NewProxy(t, d.Server())
+	if d.Server != nil {
+		s.proxy = dbtest.NewProxy(t, d.Server)
 		opts = append(opts, dbtest.Through(s.proxy))
 	}
 	s.j = modes[mode](d, t, opts...)

@@ -18,7 +18,7 @@ var namespaces = []string{"shop", "shop2", "shop:eu", "Shop", "a_b", "axb", "a%"
 func TestNamespaces(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		if d.Kind() != dbtest.KindPostgreSQL {
+		if d.Kind != dbtest.KindPostgreSQL {
 			testNamespaces(t, d, "")
 			return
 		}
@@ -50,7 +50,7 @@ func testNamespaces(t *testing.T, d dbtest.Database, collation string) {
 		}
 	}
 	for i, namespace := range namespaces {
-		j := sqljournal.Intent(db, namespace, d.Options()...)
+		j := sqljournal.Intent(db, namespace, d.Kind.Options()...)
 		if err := j.Check(t.Context()); err != nil {
 			t.Errorf("%q: Check: %v", namespace, err)
 		}

@@ -33,7 +33,7 @@ func TestTwoHandlersAtOnce(t *testing.T) {
 		mustExec(t, db, "create table accounts (balance integer not null)")
 		mustExec(t, db, "insert into accounts values (0)")
 		levels := []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
-		if d.Server() == nil {
+		if d.Server == nil {
 			levels = []sql.IsolationLevel{sql.LevelDefault}
 		}
 		j := modes["transactional"](d, t)
@@ -62,7 +62,7 @@ func testTwoHandlers(
 		var ctx context.Context
 		runs[i], ctx = protected(j, run, fmt.Sprint("response ", i))
 		meet := sync.OnceFunc(func() { // both transactions have their snapshot before one of them writes
-			if begun.Done(); d.Server() != nil {
+			if begun.Done(); d.Server != nil {
 				begun.Wait()
 			}
 		})

@@ -69,7 +69,7 @@ func TestSettings(t *testing.T) {
 						t.Parallel()
 						d := dbtest.New(t, kind)
 						s := &scene{T: t, d: d, db: d.Open(t)}
-						s.j = watched(open(d.Open(t, opts...), ours, d.Options()...))
+						s.j = watched(open(d.Open(t, opts...), ours, d.Kind.Options()...))
 						testSetting(s, cmp.Or(c.during, "select 1"), opts)
 					})
 				}
@@ -109,11 +109,11 @@ func testSetting(s *scene, during string, opts []dbtest.Setting) {
 	mustBe(s, "the outcome", e, err, journal.Done, string(record))
 
 	// Another connection sees the same, and another service nothing.
-	plain := sqljournal.Intent(s.db, ours, s.d.Options()...)
+	plain := sqljournal.Intent(s.db, ours, s.d.Kind.Options()...)
 	mustLook(s, plain, s.run.Key, journal.Done, string(record))
 	mustLook(s, plain, strings.Replace(s.run.Key, ours, theirs, 1), journal.Absent, "")
 
-	if s.d.Kind() == dbtest.KindPostgreSQL {
+	if s.d.Kind == dbtest.KindPostgreSQL {
 		s.begin(in(ours, time.Hour))
 		conn, err := pgx.Connect(s.Context(), s.d.URL(opts...))
 		if err != nil {
@@ -128,7 +128,7 @@ func testSetting(s *scene, during string, opts []dbtest.Setting) {
 	}
 
 	foreign := in(theirs, 0)
-	begin(s, sqljournal.Intent(s.db, theirs, s.d.Options()...), foreign)
+	begin(s, sqljournal.Intent(s.db, theirs, s.d.Kind.Options()...), foreign)
 	swept := map[string]journal.Run{}
 	for _, name := range []string{"done", "free", "forget"} {
 		run := in(ours, 0)

@@ -68,7 +68,7 @@ func insertRow(t testing.TB, d dbtest.Database, db *sql.DB, key, token string, s
 		column = "expires_at"
 	}
 	columns, values := `key, token, state, note, record, began_at, `+column, `$1::text, $2::text::uuid, $3::int, $4::bytea, $5::bytea, `
-	switch d.Kind() {
+	switch d.Kind {
 	case dbtest.KindMySQL:
 		columns, values = "onceguard_journal."+columns, "?, ?, ?, ?, ?, "
 	case dbtest.KindSQLite:

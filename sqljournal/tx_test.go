@@ -87,7 +87,7 @@ func TestAround(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		all := []around{aroundSQL}
-		if d.Kind() == dbtest.KindPostgreSQL {
+		if d.Kind == dbtest.KindPostgreSQL {
 			all = append(all, aroundPgx)
 		}
 		commit := func(err error) error { return err }
@@ -202,7 +202,7 @@ func TestOtherJournal(t *testing.T) {
 	t.Parallel()
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		s := newScene(t, d, mode)
-		_, s.ctx = protected(sqljournal.Intent(s.db, namespace, d.Options()...), s.run, "response")
+		_, s.ctx = protected(sqljournal.Intent(s.db, namespace, d.Kind.Options()...), s.run, "response")
 		mustFail(t, "InTx", s.pay(), sqljournal.ErrOtherJournal)
 		mustFail(t, "Around", s.j.Around(s.ctx, func(func(sqljournal.Execer) error) error {
 			t.Error("Around has called its function")

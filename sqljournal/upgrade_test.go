@@ -23,14 +23,14 @@ func downgrade(t *testing.T, db *sql.DB) {
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
-		if d.Kind() == dbtest.KindMySQL {
+		if d.Kind == dbtest.KindMySQL {
 			t.Skip("its table has no version 1")
 		}
 		db, j := d.Open(t), modes["intent"](d, t)
 		downgrade(t, db)
 		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrOldSchema)
 		mustFail(t, "Check of version 1", j.Check(t.Context()), sqljournal.ErrTable)
-		mustExec(t, db, sqljournal.Upgrade(sqljournal.Dialect(d.Kind())))
+		mustExec(t, db, sqljournal.Upgrade(sqljournal.Dialect(d.Kind)))
 		if err := j.Check(t.Context()); err != nil {
 			t.Errorf("Check after the upgrade: %v", err)
 		}

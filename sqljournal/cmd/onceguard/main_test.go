@@ -51,11 +51,11 @@ func each(t *testing.T, test func(t *testing.T, s *shop)) {
 
 func open(t *testing.T, d dbtest.Database) *shop {
 	s := &shop{t: t, redis: miniredis.RunT(t), url: "sqlite:" + d.Name()}
-	if d.Server() != nil {
+	if d.Server != nil {
 		s.url = d.URL()
 	}
-	if d.Kind() == dbtest.KindMySQL {
-		s.url = "mysql://root@" + d.Server().Addr() + "/" + d.Name()
+	if d.Kind == dbtest.KindMySQL {
+		s.url = "mysql://root@" + d.Server.Addr() + "/" + d.Name()
 	}
 	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
 	s.locker = lock.New(client, "shop", lock.WithOpTimeout(30*time.Second))
@@ -65,7 +65,7 @@ func open(t *testing.T, d dbtest.Database) *shop {
 		}
 		client.Close()
 	})
-	s.journal = sqljournal.Intent(d.Open(t), "shop", d.Options()...)
+	s.journal = sqljournal.Intent(d.Open(t), "shop", d.Kind.Options()...)
 	s.handler = middleware.Idempotency(s.locker, keyfunc.Standard(keyfunc.BasicUser()),
 		middleware.WithJournal(s.journal), middleware.WithMaxDuration(time.Minute))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -58,8 +58,8 @@ func (k Kind) Options() []sqljournal.Option { return kinds[k].options }
 
 // Database is a new schema in a server, or a new SQLite file. It has an empty journal's table.
 type Database struct {
-	kind   Kind
-	server *Server // nil: SQLite
+	Kind   Kind
+	Server *Server // nil: SQLite
 	name   string  // of the schema, or of the file
 }
 
@@ -91,11 +91,11 @@ func New(t testing.TB, kind Kind) Database {
 	if kind == KindSQLite {
 		return SQLite(t)
 	}
-	return shared[kind].start(t).skipIfTooOld(t).Database(t)
+	return shared[kind].start(t, false).Database(t)
 }
 
 // AnyMySQL is [MySQL], but also of a version that is too old.
-func AnyMySQL(t testing.TB) Database { return shared[KindMySQL].start(t).Database(t) }
+func AnyMySQL(t testing.TB) Database { return shared[KindMySQL].start(t, true).Database(t) }
 
 // PostgreSQL is [New] for PostgreSQL.
 func PostgreSQL(t testing.TB) Database { return New(t, KindPostgreSQL) }
@@ -106,9 +106,12 @@ func MySQL(t testing.TB) Database { return New(t, KindMySQL) }
 // Own is [New] in a server that only this test uses, and may end by [Server.Stop] or [Server.Crash].
 func Own(t testing.TB, kind Kind) Database {
 	t.Helper()
-	server := (&Server{kind: kind}).start(t)
+	server := (&Server{kind: kind}).start(t, true)
 	t.Cleanup(func() { must(t, server.Close()) })
-	return server.skipIfTooOld(t).Database(t)
+	if server.IsTooOld {
+		t.Skip(tooOld)
+	}
+	return server.Database(t)
 }
 
 var schemas atomic.Int64
@@ -116,44 +119,35 @@ var schemas atomic.Int64
 // Database returns another schema in the server.
 func (s *Server) Database(t testing.TB) Database {
 	t.Helper()
-	d := Database{kind: s.kind, server: s, name: fmt.Sprintf("test%d", schemas.Add(1))}
+	d := Database{Kind: s.kind, Server: s, name: fmt.Sprintf("test%d", schemas.Add(1))}
 	nowhere := d
 	if s.kind == KindMySQL { // where a connection needs a schema that exists
 		nowhere.name = ""
 	}
 	mustExec(t, nowhere.Open(t), "create schema "+d.name)
-	mustExec(t, d.Open(t), sqljournal.Schema(sqljournal.Dialect(d.kind)))
+	mustExec(t, d.Open(t), sqljournal.Schema(sqljournal.Dialect(d.Kind)))
 	return d
 }
 
 // SQLite returns a new file.
 func SQLite(t testing.TB) Database {
 	t.Helper()
-	d := Database{kind: KindSQLite, name: filepath.Join(t.TempDir(), "journal.db")}
+	d := Database{Kind: KindSQLite, name: filepath.Join(t.TempDir(), "journal.db")}
 	db := d.Open(t)
 	mustExec(t, db, sqljournal.Schema(sqljournal.DialectSQLite))
 	must(t, db.Close()) // otherwise no other connection could leave the WAL mode
 	return d
 }
 
-// Kind returns the kind of the database.
-func (d Database) Kind() Kind { return d.kind }
-
-// Server returns the server, nil with SQLite.
-func (d Database) Server() *Server { return d.server }
-
 // Name returns the name of the server's schema, or of SQLite's file.
 func (d Database) Name() string { return d.name }
 
-// Options returns the options that a Journal on this database needs.
-func (d Database) Options() []sqljournal.Option { return d.kind.Options() }
-
 // Now returns the time in SQL, as the table has it.
-func (d Database) Now() string { return kinds[d.kind].now }
+func (d Database) Now() string { return kinds[d.Kind].now }
 
 // Interval returns a duration in SQL, to be added to a time of the table.
 func (d Database) Interval(of time.Duration) string {
-	return fmt.Sprintf(kinds[d.kind].interval, of/kinds[d.kind].unit)
+	return fmt.Sprintf(kinds[d.Kind].interval, of/kinds[d.Kind].unit)
 }
 
 // Waiting returns how many transactions wait for another one with a statement on the journal's table. db is a pool of the
@@ -163,7 +157,7 @@ func (d Database) Waiting(t testing.TB, db *sql.DB) (n int) {
 	query := `select count(*) from pg_stat_activity where wait_event_type = 'Lock' and position('onceguard_journal' in query) > 0
 		and pid in (select pid from pg_locks l join pg_class c on c.oid = l.relation
 			join pg_namespace n on n.oid = c.relnamespace where nspname = '` + d.name + `')`
-	if d.kind == KindMySQL {
+	if d.Kind == KindMySQL {
 		// What InnoDB says of its transactions does not change while it is asked more often than every 0.1 s.
 		query = `select count(*) from information_schema.processlist
 			where db = '` + d.name + `' and id <> connection_id() and info like '%onceguard_journal%'`
@@ -194,7 +188,7 @@ func Param(name, value string) Setting { return func(s *settings) { s.params[nam
 // Isolation sets the default level of isolation, such as "read committed". SQLite has one level.
 func (d Database) Isolation(t testing.TB, level string) Setting {
 	t.Helper()
-	switch d.kind {
+	switch d.Kind {
 	case KindPostgreSQL:
 		return Param("default_transaction_isolation", level)
 	case KindMySQL:
@@ -210,8 +204,8 @@ func (d Database) Isolation(t testing.TB, level string) Setting {
 // URL returns the connection string of a database.
 func (d Database) URL(opts ...Setting) string {
 	s := settings{params: map[string]string{}}
-	if d.server != nil {
-		s.addr = d.server.Addr()
+	if d.Server != nil {
+		s.addr = d.Server.Addr()
 	} else {
 		s.params = map[string]string{"busy_timeout": "20000", "journal_mode": "wal", "synchronous": "full"}
 	}
@@ -220,15 +214,15 @@ func (d Database) URL(opts ...Setting) string {
 	}
 	values := url.Values{}
 	for name, value := range s.params {
-		if d.kind == KindSQLite {
+		if d.Kind == KindSQLite {
 			name, value = "_pragma", name+"("+value+")"
 		}
 		values.Add(name, value)
 	}
 	params := strings.ReplaceAll(values.Encode(), "+", "%20") // pgx takes a plus as it is
-	switch d.kind {
+	switch d.Kind {
 	case KindPostgreSQL:
-		return d.server.url(s.addr, d.name) + "&" + params // if a parameter occurs twice, the last one counts
+		return d.Server.url(s.addr, d.name) + "&" + params // if a parameter occurs twice, the last one counts
 	case KindMySQL:
 		return fmt.Sprintf("root@tcp(%s)/%s?%s", s.addr, d.name, params)
 	}
@@ -238,12 +232,12 @@ func (d Database) URL(opts ...Setting) string {
 // Open returns a pool of connections to the database. It is closed when the test ends.
 func (d Database) Open(t testing.TB, opts ...Setting) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(d.kind.Driver(), d.URL(opts...))
+	db, err := sql.Open(d.Kind.Driver(), d.URL(opts...))
 	must(t, err)
 	db.SetMaxIdleConns(16) // otherwise a test with many callers would mostly connect
 	db.SetMaxOpenConns(32)
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil && d.kind != KindMySQL { // whose driver says "bad connection" of what was cut
+		if err := db.Close(); err != nil && d.Kind != KindMySQL { // whose driver says "bad connection" of what was cut
 			t.Errorf("dbtest: closing a pool: %v", err)
 		}
 	})

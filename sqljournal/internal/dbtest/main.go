@@ -14,15 +14,9 @@ import (
 //
 //	func TestMain(m *testing.M) { dbtest.Main(m) }
 //
-// It prints in one line what is left out, runs the tests, stops the server if one was started, fails the tests if a
-// goroutine is left, and exits. Without -test.parallel, at least eight tests run in parallel: they wait for the
+// It runs the tests, stops the servers that were started, fails the tests if a goroutine is left, and exits. Without -test.parallel, at least eight tests run in parallel: they wait for the
 // database most of the time.
 func Main(m *testing.M) {
-	for _, kind := range Servers {
-		if err := missing(kind); err != nil {
-			fmt.Fprintf(os.Stderr, "dbtest: left out: the tests on %s, as %v\n", kind, err)
-		}
-	}
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue && runtime.GOMAXPROCS(0) < 8 {
 		_ = f.Value.Set("8") // it is a number

@@ -1,7 +1,6 @@
 package dbtest
 
 import (
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -18,7 +17,7 @@ type Proxy struct {
 	running  sync.WaitGroup // the accept loop and the links
 
 	mu    sync.Mutex
-	links map[*link]struct{}
+	links []*link // also those that have ended
 	rules []*Rule // that have not acted yet
 	down  bool    // between Down and Up, and in the end
 }
@@ -29,7 +28,7 @@ func NewProxy(t testing.TB, target *Server) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	p := &Proxy{target: target, listener: listener, links: map[*link]struct{}{}}
+	p := &Proxy{target: target, listener: listener}
 	p.running.Go(p.accept)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -45,7 +44,7 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 // Cut closes all connections at once, and drops what is held on them. New connections work.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
-	links := slices.Collect(maps.Keys(p.links))
+	links := slices.Clone(p.links)
 	p.mu.Unlock()
 	for _, l := range links { // first: a client whose connection is closed may send at once on one that is not yet
 		l.cut.Store(true)
@@ -89,18 +88,15 @@ func (p *Proxy) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
-	l := &link{proxy: p, client: client, server: server, done: make(chan struct{}), unanswered: make(chan []*Rule, 64)}
+	l := &link{proxy: p, client: client, server: server, done: make(chan struct{}), unanswered: make(chan *Rule, 64)}
 	defer l.close()
 	p.mu.Lock()
 	down := p.down
-	p.links[l] = struct{}{}
+	p.links = append(p.links, l)
 	p.mu.Unlock()
 	if !down {
 		l.run()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, l)
 }
 
 // link is a client's connection to the proxy and the proxy's to the server. One goroutine reads each of them and writes
@@ -113,7 +109,7 @@ type link struct {
 	done chan struct{} // closed when both connections are
 	cut  atomic.Bool   // no further request is forwarded
 
-	unanswered chan []*Rule // of each request under way, the rules on its reply
+	unanswered chan *Rule // of each request under way, the rule on its reply, or nil
 }
 
 // run forwards in both directions until both sides have ended.
@@ -142,14 +138,15 @@ func (l *link) close() {
 	})
 }
 
-// apply applies rules, and reports whether the link is closed then: what was held must not be forwarded.
-func (l *link) apply(rules []*Rule) (closed bool) {
-	for _, r := range rules {
-		r.act(r, l)
+// apply applies a rule, if there is one, and reports whether the link is closed then: what was held must not be forwarded.
+func (l *link) apply(r *Rule) (closed bool) {
+	if r == nil {
+		return false
 	}
+	r.act(r, l)
 	select {
 	case <-l.done:
-		return len(rules) > 0
+		return true
 	default:
 		return false
 	}
@@ -188,12 +185,12 @@ func (l *link) requests(w wire) {
 func (l *link) replies(w wire) {
 	defer l.close()
 	for w.readReply() == nil {
-		var rules []*Rule
+		var rule *Rule
 		select {
-		case rules = <-l.unanswered:
+		case rule = <-l.unanswered:
 		default: // a part of the login, or of a longer reply
 		}
-		if l.apply(rules) {
+		if l.apply(rule) {
 			return
 		}
 		_ = w.sendReply()

@@ -76,19 +76,19 @@ func (r *Rule) Wait(t testing.TB) {
 // Lift ends the rule, and releases what it holds.
 func (r *Rule) Lift() { r.lift.Do(func() { close(r.lifted) }) }
 
-// matching returns the rules for a request, which is the first that they match.
-func (p *Proxy) matching(statement string) (onRequest, onReply []*Rule) {
+// matching returns the rules for a request and for its reply, or nil. It is the first request that they match.
+func (p *Proxy) matching(statement string) (onRequest, onReply *Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules = slices.DeleteFunc(p.rules, func(r *Rule) bool {
-		switch {
-		case !r.match(statement):
-			return false
-		case r.onReply:
-			onReply = append(onReply, r)
-		default:
-			onRequest = append(onRequest, r)
+		found := &onRequest
+		if r.onReply {
+			found = &onReply
 		}
+		if *found != nil || !r.match(statement) {
+			return false
+		}
+		*found = r
 		return true
 	})
 	return onRequest, onReply

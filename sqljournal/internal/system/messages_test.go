@@ -30,7 +30,7 @@ import (
 // fault: consumers killed -9 under load, every message delivered again, WithAtMostOnce
 func TestMessages(t *testing.T) { // not parallel to other tests: it keeps the machine busy
 	for _, kind := range dbtest.Servers {
-		t.Run(string(kind), func(t *testing.T) { testMessages(t, dbtest.Own(t, kind).Server()) })
+		t.Run(string(kind), func(t *testing.T) { testMessages(t, dbtest.Own(t, kind).Server) })
 	}
 }
 

@@ -54,7 +54,7 @@ func eachServer(t *testing.T, test func(*testing.T, *dbtest.Server)) {
 	for _, kind := range dbtest.Servers {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			test(t, dbtest.Own(t, kind).Server())
+			test(t, dbtest.Own(t, kind).Server)
 		})
 	}
 }
@@ -69,7 +69,7 @@ func createPayments(t *testing.T, db *sql.DB) {
 // proxied returns s with the scene's servers, behind the proxies, and its times.
 func (c *scene) proxied(s shop) shop {
 	s.Redis, s.Database = c.redisProxy.Addr(), c.database.URL(dbtest.Through(c.dbProxy))
-	s.Kind = c.database.Kind()
+	s.Kind = c.database.Kind
 	s.Lease, s.Limit, s.Patient = sceneLease, sceneLimit, true
 	return s
 }
@@ -117,7 +117,7 @@ func (c *scene) isClaimed(t *testing.T) bool {
 func (c *scene) sweep(t *testing.T, end func(context.Context, sqljournal.Unfinished) error) {
 	t.Helper()
 	await(t, "a row for Sweep", func() bool {
-		n, err := sqljournal.Intent(c.db, namespace, c.database.Options()...).Sweep(t.Context(), 0, time.Minute, end)
+		n, err := sqljournal.Intent(c.db, namespace, c.database.Kind.Options()...).Sweep(t.Context(), 0, time.Minute, end)
 		if err != nil || n > 1 {
 			t.Fatalf("Sweep: %d, %v", n, err)
 		}

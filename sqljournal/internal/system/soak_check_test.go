@@ -113,7 +113,7 @@ func (k *soak) endUnfinished() map[string]bool {
 		k.t.Errorf("%d rows are left without an end", begun)
 	}
 	ended := map[string]bool{}
-	n, err := sqljournal.Intent(k.db, namespace, k.database.Options()...).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
+	n, err := sqljournal.Intent(k.db, namespace, k.database.Kind.Options()...).Sweep(k.t.Context(), 0, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 		key := string(u.Note)
 		paid := k.provider.count(key) > 0
 		if u.Note != nil {

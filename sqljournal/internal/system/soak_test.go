@@ -47,7 +47,7 @@ func TestSoak(t *testing.T) { // not parallel to other tests: it keeps the machi
 }
 
 func testSoak(t *testing.T, kind dbtest.Kind) {
-	shared := dbtest.Own(t, kind).Server()
+	shared := dbtest.Own(t, kind).Server
 	for _, trouble := range []struct {
 		name      string
 		restarts  bool // of the database
@@ -78,7 +78,7 @@ func testSoak(t *testing.T, kind dbtest.Kind) {
 					t.Parallel()
 					server := shared
 					if trouble.restarts {
-						server = dbtest.Own(t, kind).Server()
+						server = dbtest.Own(t, kind).Server
 					}
 					k := newSoak(t, server, shops.mode, shops.elsewhere, trouble.redisAway)
 					k.keys, k.lasts = redistest.Rounds(30, 300), soakTime()
@@ -134,7 +134,7 @@ func newSoak(t *testing.T, server *dbtest.Server, mode journalMode, elsewhere, r
 	k.database = k.server.Database(t)
 	k.db = k.database.Open(t)
 	createPayments(t, k.db)
-	k.shop = shop{Redis: k.redis.Addr(), Database: k.database.URL(), Kind: k.database.Kind(), Journal: mode, Lease: soakLease, Limit: soakLimit}
+	k.shop = shop{Redis: k.redis.Addr(), Database: k.database.URL(), Kind: k.database.Kind, Journal: mode, Lease: soakLease, Limit: soakLimit}
 	if elsewhere {
 		k.shop.Provider = k.provider.url
 	}
@@ -227,7 +227,7 @@ func (k *soak) flush(ctx context.Context) {
 // sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may
 // restart.
 func (k *soak) sweep(ctx context.Context) {
-	journal := sqljournal.Intent(k.db, namespace, k.database.Options()...)
+	journal := sqljournal.Intent(k.db, namespace, k.database.Kind.Options()...)
 	for wait(ctx, 50*time.Millisecond) {
 		_, _ = journal.Sweep(ctx, 0, soakLimit, func(ctx context.Context, u sqljournal.Unfinished) error { return u.Free(ctx, k.db) })
 	}
