@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 		"DELETE":                     {405, httptest.NewRequest(http.MethodDelete, "/keys", nil)},
 		"JSON":                       {415, with("Content-Type", "application/json")},
 		"malformed":                  {400, malformed},
-		"too long":                   {413, inspect(strings.Repeat("k", 9000))},
+		"too long":                   {413, inspect(strings.Repeat("k", 1<<20))},
 		"a key that is too long":     {422, inspect(strings.Repeat("k", 301))},
 		"no key":                     {422, inspect("  ")},
 		"a key with an escape":       {422, inspect("k\x1b[2J")},

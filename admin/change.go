@@ -3,8 +3,8 @@ package admin
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -90,10 +90,7 @@ func text(form url.Values, name string) string {
 	return strings.ReplaceAll(form.Get(name), "\r\n", "\n")
 }
 
-func sum(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
+func sum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 // response is outcome for an HTTP request.
 func response(form url.Values, entry *Entry) (said middleware.Resolution, problem string) {
@@ -106,11 +103,9 @@ func response(form url.Values, entry *Entry) (said middleware.Resolution, proble
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		name, value, ok := strings.Cut(line, ":")
-		if !ok {
+		if operate.AddField(header, line) != nil {
 			return said, "Enter each field of the header on its line, as Name: value."
 		}
-		header.Add(name, strings.TrimSpace(value))
 	}
 	body := text(form, "body")
 	entry.Status, entry.BodySHA256 = status, sum(body)

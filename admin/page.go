@@ -25,8 +25,7 @@ import (
 )
 
 const (
-	maxForm   = 8 << 10 // bytes of a form
-	maxAnswer = 1 << 20 // bytes of a form that has a response
+	maxForm   = 1 << 20 // bytes of a form, which may have a response
 	maxKey    = 300
 	maxToken  = 100
 	maxReason = 500 // characters
@@ -73,11 +72,7 @@ func (p *page) read(w http.ResponseWriter, r *http.Request) (form url.Values, st
 	case err != nil || t != "application/x-www-form-urlencoded":
 		return nil, http.StatusUnsupportedMediaType
 	}
-	limit := int64(maxForm)
-	if p.resolves {
-		limit = maxAnswer
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	switch err := r.ParseForm(); {
 	case errors.As(err, new(*http.MaxBytesError)):
 		return nil, http.StatusRequestEntityTooLarge
@@ -168,7 +163,7 @@ var (
 	//go:embed page.css
 	style string
 
-	pageTemplate = template.Must(template.New("page").Parse(pageText))
+	pageTemplate = template.Must(template.New("page").Parse(strings.Replace(pageText, "STYLE", style, 1)))
 	styleSum     = sha256.Sum256([]byte(style))
 
 	// policy is a Content-Security-Policy (level 3) that allows only this style sheet, and forms to the page itself.
@@ -195,7 +190,6 @@ type view struct {
 	Done      Action     // Forget, Resolve: it was done
 	Journaled bool       // the journal was told, if there is one
 	Form      url.Values // what was typed in, if it was refused
-	Style     template.CSS
 }
 
 // Was returns what was typed into a field of the form that has the action.
@@ -253,7 +247,6 @@ func (f *found) Facts() []operate.Line { return f.Lines(time.Now()) }
 
 // render writes the page.
 func (p *page) render(w http.ResponseWriter, v view) {
-	v.Style = template.CSS(style)
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, v); err != nil {
 		http.Error(w, "the page could not be made", http.StatusInternalServerError)

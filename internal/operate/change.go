@@ -218,19 +218,22 @@ func resolveFlags(set *flag.FlagSet, c *config) {
 	r.header = http.Header{}
 	set.BoolVar(&r.nothingHappened, "nothing-happened", false, "the request took no effect: the next try runs it")
 	set.IntVar(&r.status, "status", 0, "the `status` of the response that retries get")
-	set.Func("header", "a `field` of its header, 'Name: value'; any number of them", func(line string) error {
-		name, value, ok := strings.Cut(line, ":")
-		if !ok {
-			return errors.New("want 'Name: value'")
-		}
-		r.header.Add(name, strings.TrimSpace(value))
-		return nil
-	})
+	set.Func("header", "a `field` of its header, 'Name: value'; any number of them", func(line string) error { return AddField(r.header, line) })
 	set.StringVar(&r.bodyFile, "body-file", "", "the `file` with its body, - for the standard input (default: no body)")
 	set.StringVar(&r.valueFile, "value", "", "for a function: the `file` with its value as JSON, - for the standard input")
 	set.BoolVar(&r.raw, "raw", false, "the -value is what the codec of once.WithCodec encodes, not JSON")
 	set.StringVar(&r.failed, "failed", "", "for a function: the `text` of its final error")
 	set.DurationVar(&r.retention, "retention", 24*time.Hour, "how long retries get it, as WithRetention")
+}
+
+// AddField adds a line to a header.
+func AddField(header http.Header, line string) error {
+	name, value, ok := strings.Cut(line, ":")
+	if !ok {
+		return errors.New("want 'Name: value'")
+	}
+	header.Add(name, strings.TrimSpace(value))
+	return nil
 }
 
 const (
@@ -264,14 +267,9 @@ func prepareResolve(env Environment, c *config) (action, error) {
 
 // resolution returns the outcome that the flags give, and what retries get.
 func (r *resolveFlagValues) resolution(stdin io.Reader) (said middleware.Resolution, gets string, err error) {
-	given := 0
-	for _, is := range []bool{r.nothingHappened, r.status != 0 || len(r.header) > 0 || r.bodyFile != "", r.valueFile != "" || r.raw, r.failed != ""} {
-		if is {
-			given++
-		}
-	}
+	isResponse, isValue := r.status != 0 || len(r.header) > 0 || r.bodyFile != "", r.valueFile != "" || r.raw
 	switch {
-	case given > 1:
+	case count(r.nothingHappened, isResponse, isValue, r.failed != "") > 1:
 		return said, "", UsageError("give one of -nothing-happened, -status, -value and -failed")
 	case r.nothingHappened:
 		return middleware.NothingHappened(), "", nil

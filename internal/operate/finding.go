@@ -185,35 +185,27 @@ func (l *lines) addRow(r *Row, now time.Time) {
 		l.add("journal", "running, %v until its limit", short(r.Left))
 	case r.isHandedOut():
 		l.add("journal", "unfinished, and handed to a sweep for %v more", short(r.Left))
+	case r.State == journal.Unfinished && r.Left == 0:
+		l.add("journal", "unfinished. "+noRetry)
+	case r.State == journal.Unfinished && r.Attempts == 0:
+		l.add("journal", "unfinished: its limit was %v ago. "+noRetry, short(-r.Left))
 	case r.State == journal.Unfinished:
-		l.add("journal", "unfinished%s. No retry runs until it is resolved, freed or swept", r.since())
+		l.add("journal", "unfinished: the time of its sweep ended %v ago. "+noRetry, short(-r.Left))
 	case !r.Response:
 		l.add("journal", "done, without a response; ends in %v", short(r.Left))
 	default:
 		l.add("journal", "done; ends in %v", short(r.Left))
 	}
 	l.addTime("began", r.Began, now)
-	switch {
-	case r.Attempts == 1:
-		l.add("swept", "once")
-	case r.Attempts > 1:
-		l.add("swept", "%d times", r.Attempts)
+	if r.Attempts > 0 {
+		l.add("swept", "%d", r.Attempts)
 	}
 	if len(r.Note) > 0 {
 		l.add("note", "%s", r.Note)
 	}
 }
 
-// since says how long ago the time of an unfinished row ended.
-func (r *Row) since() string {
-	switch {
-	case r.Left == 0:
-		return ""
-	case r.Attempts > 0:
-		return fmt.Sprintf(": the time of its sweep ended %v ago", short(-r.Left))
-	}
-	return fmt.Sprintf(": its limit was %v ago", short(-r.Left))
-}
+const noRetry = "No retry runs until it is resolved, freed or swept"
 
 // moment returns a time and how long ago it was.
 func moment(t, now time.Time) string {

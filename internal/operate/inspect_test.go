@@ -52,8 +52,8 @@ func TestRow(t *testing.T) {
 		"unfinished: the time of its sweep ended 1m0s ago. No retry":     {State: journal.Unfinished, Left: ago, Attempts: 2},
 		"done, without a response; ends in 1m0s}":                        {State: journal.Done, Left: left},
 		"done; ends in 1m0s}":                                            {State: journal.Done, Left: left, Response: true},
-		"running, 0s until its limit} {swept once}":                      {State: journal.Running, Attempts: 1},
-		"running, 0s until its limit} {swept 3 times} {note order 7}":    {State: journal.Running, Attempts: 3, Note: []byte("order 7")},
+		"running, 0s until its limit} {swept 1}":                         {State: journal.Running, Attempts: 1},
+		"running, 0s until its limit} {swept 3} {note order 7}":          {State: journal.Running, Attempts: 3, Note: []byte("order 7")},
 	} {
 		f := Finding{Inspection: middleware.Inspection{Redis: lock.Info{State: lock.Held}, HasJournal: true}, Row: row}
 		if got := fmt.Sprint(f.Lines(time.Now())); !strings.Contains(got, "{redis held} {journal "+want) {

@@ -79,14 +79,19 @@ func (r *requestFlags) derive() (string, error) {
 	return key, err
 }
 
-// findKey sets the session's key, and the namespace if the key has one in front.
-func (s *session) findKey(args []string) error {
-	ways := 0
-	for _, given := range []bool{len(args) > 0, s.request.isGiven(), s.lock != "", s.change.list != ""} {
-		if given {
-			ways++
+// count returns how many of them are true.
+func count(all ...bool) (n int) {
+	for _, is := range all {
+		if is {
+			n++
 		}
 	}
+	return n
+}
+
+// findKey sets the session's key, and the namespace if the key has one in front.
+func (s *session) findKey(args []string) error {
+	ways := count(len(args) > 0, s.request.isGiven(), s.lock != "", s.change.list != "")
 	switch {
 	case !s.takesKey() && len(args) > 0:
 		return UsageError("want no argument, got %d", len(args))

@@ -40,9 +40,9 @@ type Journal interface {
 	// Row returns the row of a key. It changes nothing.
 	Row(ctx context.Context, key string) (Row, error)
 
-	// Rows returns the rows that have no response: without an outcome, or done without a response. With answered it returns
-	// those that have one, with the key alone.
-	Rows(ctx context.Context, answered bool) ([]Row, error)
+	// Keys returns the keys of the rows that have no response: without an outcome, or done without a response. With answered
+	// it returns those that have one.
+	Keys(ctx context.Context, answered bool) ([]string, error)
 
 	// Remove removes the row that token names. It returns lock.ErrChanged if the row has changed, and lock.ErrLive if the
 	// row's time is not over and evenIfLive is false.
@@ -78,9 +78,6 @@ func osUser() string {
 	u, err := user.Current()
 	if err != nil {
 		return "unknown"
-	}
-	if before := os.Getenv("SUDO_USER"); before != "" {
-		return u.Username + ", by sudo from " + before
 	}
 	return u.Username
 }

@@ -86,12 +86,12 @@ func (l *lister) scanJournal(ctx context.Context) (listed map[string]bool, err e
 	}
 	within, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	rows, err := l.journal.Rows(within, l.statuses.isGiven())
-	listed = make(map[string]bool, len(rows))
-	for _, row := range rows {
-		listed[row.Key] = true
+	keys, err := l.journal.Keys(within, l.statuses.isGiven())
+	listed = make(map[string]bool, len(keys))
+	for _, key := range keys {
+		listed[key] = true
 		if err == nil {
-			err = l.list(ctx, row.Key)
+			err = l.list(ctx, key)
 		}
 	}
 	return listed, err

@@ -101,11 +101,14 @@ func (rowsJournal) Namespace() string { return "shop" }
 func (rowsJournal) IsIntent() bool    { return true }
 func (rowsJournal) Close() error      { return nil }
 
-func (j rowsJournal) Rows(ctx context.Context, _ bool) ([]Row, error) {
+func (j rowsJournal) Keys(ctx context.Context, _ bool) (keys []string, err error) {
 	if j.rows == nil {
 		<-ctx.Done()
 	}
-	return j.rows, context.Cause(ctx)
+	for _, row := range j.rows {
+		keys = append(keys, row.Key)
+	}
+	return keys, context.Cause(ctx)
 }
 
 func (j rowsJournal) Row(context.Context, string) (Row, error) { return j.rows[0], nil }

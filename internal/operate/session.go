@@ -90,9 +90,6 @@ func newSession(ctx context.Context, env Environment, cfg *config, args []string
 		}
 		s.opts = append(s.opts, middleware.WithEncryption(keys...), middleware.WithPlaintextReads())
 	}
-	if cfg.command == "resolve" {
-		s.opts = append(s.opts, middleware.WithRetention(cfg.resolve.retention), middleware.WithMaxResponse(maxBody))
-	}
 	return s, s.connect(ctx)
 }
 
@@ -125,6 +122,9 @@ func (s *session) connect(ctx context.Context) (err error) {
 			return err
 		}
 		s.opts = append(s.opts, middleware.WithJournal(s.journal))
+	}
+	if s.command == "resolve" {
+		s.opts = append(s.opts, middleware.WithRetention(s.resolve.retention), middleware.WithMaxResponse(maxBody))
 	}
 	s.locker = lock.None(s.namespace)
 	if s.redis != none {

@@ -82,41 +82,31 @@ type opened struct {
 	db *sql.DB
 }
 
-var _ operate.Journal = opened{}
-
 func (o opened) Row(ctx context.Context, key string) (operate.Row, error) {
 	i, err := o.Inspect(ctx, key)
 	return operate.Row(i), err
 }
 
-func (o opened) Rows(ctx context.Context, answered bool) (rows []operate.Row, err error) {
-	if answered {
-		return o.answered(ctx)
+// Keys reads the table itself for those that are answered, because no user of package sqljournal needs such a list.
+func (o opened) Keys(ctx context.Context, answered bool) (keys []string, err error) {
+	if !answered {
+		infos, err := o.Scan(ctx)
+		for _, i := range infos {
+			keys = append(keys, i.Key)
+		}
+		return keys, err
 	}
-	infos, err := o.Scan(ctx)
-	for _, i := range infos {
-		rows = append(rows, operate.Row(i))
-	}
-	return rows, err
-}
-
-// answered reads the table itself, because no user of package sqljournal needs such a list.
-func (o opened) answered(ctx context.Context) (found []operate.Row, _ error) {
 	rows, err := o.db.QueryContext(ctx, "select onceguard_journal.key from onceguard_journal where state = 2 and record is not null")
 	if err != nil {
 		return nil, fmt.Errorf("sqljournal: scan: %w", err)
 	}
 	defer rows.Close()
-	for rows.Next() {
-		var row operate.Row
-		if err := rows.Scan(&row.Key); err != nil {
-			return nil, fmt.Errorf("sqljournal: scan: %w", err)
-		}
-		if strings.HasPrefix(row.Key, o.Namespace()+":{") {
-			found = append(found, row)
+	for key := ""; rows.Next() && err == nil; {
+		if err = rows.Scan(&key); err == nil && strings.HasPrefix(key, o.Namespace()+":{") {
+			keys = append(keys, key)
 		}
 	}
-	return found, rows.Err()
+	return keys, errors.Join(err, rows.Err())
 }
 
 func (o opened) Remove(ctx context.Context, key, token string, evenIfLive bool) error {

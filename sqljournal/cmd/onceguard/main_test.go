@@ -267,7 +267,7 @@ func TestSweptRows(t *testing.T) {
 		if n != 2 || err != nil {
 			t.Fatal(n, err)
 		}
-		s.run("inspect "+left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    once\n")
+		s.run("inspect "+left).want(done, "state    abandoned: ", "a sweep is finding out", "journal  unfinished, and handed to a sweep for ", "swept    1\n")
 		s.run("inspect "+answered).want(done, "state    settled: a request has ended, and its result was not kept; retries get 409 response-not-stored",
 			"journal  done, without a response")
 		s.run("scan -namespace shop -json").want(done, `"state":"abandoned"`, `"journal":{"attempts":1`, `"state":"done"`, `"note":"order 7\u001b[2J"`, "and 1 that are done without")
