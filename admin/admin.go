@@ -28,25 +28,26 @@ import (
 	"github.com/onceguard/onceguard/middleware"
 )
 
-// Action is what an operator does on the page.
-type Action string
-
+// What an operator does on the page.
 const (
-	Inspect Action = "inspect" // look at a key
-	Forget  Action = "forget"  // free a key: remove the claim or the value that was looked at
-	Resolve Action = "resolve" // store what retries get, for a run whose outcome is unknown (WithResolve)
+	inspect = "inspect"
+	forget  = "forget"
+	resolve = "resolve"
 )
 
 // Entry is one entry of the audit trail. The request that comes with it tells who the operator is. Key, Token and
 // Reason are one line of UTF-8, without control characters and those that change the direction of text: the page
 // refuses a form that has them, and does not call audit.
 type Entry struct {
-	Action     Action
+	// Action is "inspect", which looks at a key, "forget", which frees it by removing the claim or the value that was looked
+	// at, or "resolve", which stores what retries get of a run whose outcome is unknown ([WithResolve]).
+	Action string
+
 	Key        string // as Redis has it, or what the operator has entered instead; at most 300 bytes
-	Token      string // Forget, Resolve: names what the operator saw; at most 100 bytes
-	Reason     string // Forget, Resolve: the operator's, 1 to 500 characters
-	Status     int    // Resolve: the response's; 0 for a function
-	BodySHA256 string // Resolve: SHA-256 of the response's body, the value or the error's text, in hex
+	Token      string // forget, resolve: names what the operator saw; at most 100 bytes
+	Reason     string // forget, resolve: the operator's, 1 to 500 characters
+	Status     int    // resolve: the response's; 0 for a function
+	BodySHA256 string // resolve: SHA-256 of the response's body, the value or the error's text, in hex
 
 	Done bool  // false before the action is tried, true after
 	Err  error // if Done: why the action failed; nil if it succeeded

@@ -22,7 +22,7 @@ func (p *page) change(r *http.Request, form url.Values, entry Entry) view {
 	entry.Token, entry.Reason = form.Get("token"), strings.TrimSpace(form.Get("reason"))
 	problem := checkChange(entry, form.Get("ledger") == "yes")
 	said := middleware.NothingHappened()
-	if entry.Action == Resolve && problem == "" {
+	if entry.Action == resolve && problem == "" {
 		said, problem = outcome(form, &entry)
 	}
 	if problem != "" {
@@ -119,8 +119,8 @@ func (p *page) make(ctx context.Context, entry Entry, said middleware.Resolution
 	switch {
 	case err != nil:
 		return err
-	case entry.Action == Resolve, p.once != nil && f.State() == lock.Abandoned && isRun:
-		return f.Resolve(ctx, p.once, p.locker, entry.Token, said, entry.Action == Forget)
+	case entry.Action == resolve, p.once != nil && f.State() == lock.Abandoned && isRun:
+		return f.Resolve(ctx, p.once, p.locker, entry.Token, said, entry.Action == forget)
 	case f.Journal.State != journal.Absent:
 		return lock.ErrChanged
 	case p.locker.IsNone(): // the key is free

@@ -186,7 +186,7 @@ func (d *desk) holds(key string, want bool) {
 func (d *desk) wantTrail(want admin.Entry) {
 	d.t.Helper()
 	for i, e := range d.trail {
-		if want.Done, want.Token = i == 1, e.Token; len(d.trail) != 2 || e != want || (e.Token == "") != (e.Action == admin.Inspect) {
+		if want.Done, want.Token = i == 1, e.Token; len(d.trail) != 2 || e != want || (e.Token == "") != (e.Action == "inspect") {
 			d.t.Errorf("trail %+v, want %+v", d.trail, want)
 		}
 	}

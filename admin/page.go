@@ -88,14 +88,14 @@ func (p *page) act(r *http.Request, form url.Values) view {
 	if key == "" || len(key) > maxKey || hasControl(key) {
 		return view{status: http.StatusUnprocessableEntity, Problem: "Enter a storage key."}
 	}
-	switch Action(form.Get("action")) {
-	case Inspect:
+	switch form.Get("action") {
+	case inspect:
 		return p.inspect(r, key)
-	case Forget:
-		return p.change(r, form, Entry{Action: Forget, Key: key})
-	case Resolve:
+	case forget:
+		return p.change(r, form, Entry{Action: forget, Key: key})
+	case resolve:
 		if p.resolves {
-			return p.change(r, form, Entry{Action: Resolve, Key: key})
+			return p.change(r, form, Entry{Action: resolve, Key: key})
 		}
 	}
 	return view{status: http.StatusBadRequest, Key: key, Problem: "This form is not from this page."}
@@ -121,7 +121,7 @@ func (p *page) audited(r *http.Request, e Entry, do func() error) (problem strin
 }
 
 func (p *page) inspect(r *http.Request, key string) (v view) {
-	problem, err := p.audited(r, Entry{Action: Inspect, Key: key}, func() error {
+	problem, err := p.audited(r, Entry{Action: inspect, Key: key}, func() error {
 		f, err := p.look(r.Context(), key)
 		v = p.found(f)
 		return errors.Join(err, f.Unreadable)
@@ -187,14 +187,14 @@ type view struct {
 	Key     string // in the form
 	Found   *found // nil if nothing was looked at
 
-	Done      Action     // Forget, Resolve: it was done
+	Done      string     // forget, resolve: it was done
 	Journaled bool       // the journal was told, if there is one
 	Form      url.Values // what was typed in, if it was refused
 }
 
 // Was returns what was typed into a field of the form that has the action.
-func (v view) Was(action Action, field string) string {
-	if Action(v.Form.Get("action")) != action {
+func (v view) Was(action, field string) string {
+	if v.Form.Get("action") != action {
 		return ""
 	}
 	return v.Form.Get(field)

@@ -23,11 +23,8 @@ var (
 	// ErrReadOnly means that the database takes no writes: it is a standby, or set to read only.
 	ErrReadOnly = errors.New("sqljournal: the database is read-only")
 
-	// ErrNotDurable means that a crash of the database may lose what was committed.
+	// ErrNotDurable means that a crash of the database, or a failover to a standby, may lose what was committed.
 	ErrNotDurable = errors.New("sqljournal: a commit is not durable")
-
-	// ErrStandby means that there are standbys and a commit waits for none of them, so a failover may lose it.
-	ErrStandby = errors.New("sqljournal: a failover may lose commits")
 
 	// ErrSetting means that a journal does not work with a setting or the version of MySQL or MariaDB: its rows may not be
 	// committed, for example. A program must not start with it.
@@ -43,8 +40,8 @@ var (
 //   - [ErrTable], [ErrOldSchema], [ErrReadOnly].
 //   - [ErrNotDurable]: fsync, full_page_writes or synchronous_commit is off, or the table is unlogged. With SQLite,
 //     synchronous is less than full, or the database is in memory. With MySQL, innodb_flush_log_at_trx_commit or, with a
-//     binary log, sync_binlog is not 1, or innodb_doublewrite is off.
-//   - [ErrStandby], not with MySQL: standbys are connected, and synchronous_standby_names is empty or synchronous_commit is local.
+//     binary log, sync_binlog is not 1, or innodb_doublewrite is off. With PostgreSQL also: standbys are connected, and a
+//     commit waits for none, as synchronous_standby_names is empty or synchronous_commit is local.
 //   - [ErrSetting], with MySQL: autocommit is off, completion_type is not NO_CHAIN, sql_mode is not strict or has ORACLE or
 //     EMPTY_STRING_IS_NULL, max_allowed_packet is less than 4 MiB (it must be more than twice middleware.WithMaxResponse),
 //     the binary log has statements, the default isolation is READ UNCOMMITTED, or the version has no SKIP LOCKED. A table
@@ -140,8 +137,8 @@ select pg_is_in_recovery() or current_setting('transaction_read_only') = 'on',
 			ErrNotDurable, fsync, pages, commit, unlogged))
 	}
 	if standbys > 0 && (strings.TrimSpace(names) == "" || commit == "local" || commit == "off") {
-		findings = append(findings, fmt.Errorf("%w: %d connected, synchronous_standby_names %q, synchronous_commit %s",
-			ErrStandby, standbys, names, commit))
+		findings = append(findings, fmt.Errorf("%w: a failover may lose it: %d connected, synchronous_standby_names %q, synchronous_commit %s",
+			ErrNotDurable, standbys, names, commit))
 	}
 	return findings, nil
 }

@@ -249,7 +249,7 @@ func TestCheckFindsAServerThatForgets(t *testing.T) {
 	}
 	defer standby.Close(context.Background())
 	err = check(t, d)
-	mustFind(t, err, sqljournal.ErrStandby)
+	mustFind(t, err, sqljournal.ErrNotDurable)
 	if err != nil && !strings.Contains(err.Error(), "1 connected") {
 		t.Errorf("it does not say how many: %v", err)
 	}

@@ -7,17 +7,17 @@ import (
 	"fmt"
 )
 
-// MaxNote is the longest note that [Journal.Note] takes, in bytes.
-const MaxNote = 4096
+// maxNote is the longest note that [Journal.Note] takes, in bytes.
+const maxNote = 4096
 
 // Errors of [Journal.Note].
 var (
-	errNoteTooLong = fmt.Errorf("sqljournal: note: longer than %d bytes", MaxNote)
+	errNoteTooLong = fmt.Errorf("sqljournal: note: longer than %d bytes", maxNote)
 	errNoIntent    = errors.New("sqljournal: note: the run has no row")
 	errDamagedNote = errors.New("a row has a damaged note")
 )
 
-// Note stores b, at most [MaxNote] bytes, in the row of the intent run that ctx belongs to. It replaces an earlier
+// Note stores b, at most 4,096 bytes, in the row of the intent run that ctx belongs to. It replaces an earlier
 // note. If the run remains unfinished, [Journal.Sweep] hands the note out. The key is only a hash, so store in the note
 // what is needed to find out what happened, such as the number of the order. The note is removed when the run ends. It
 // is never encrypted, not even with middleware.WithEncryption.
@@ -27,7 +27,7 @@ var (
 // in a run of a transactional journal, which has no row. In a run without a journal, and outside of a run, it does
 // nothing.
 func (j *Journal) Note(ctx context.Context, b []byte) error {
-	if len(b) > MaxNote {
+	if len(b) > maxNote {
 		return errNoteTooLong
 	}
 	run, ok, err := j.runHere(ctx)

@@ -31,10 +31,7 @@ var (
 	upgradeSQLite string
 )
 
-// SchemaVersion is the version of the table that [Schema] creates.
-const SchemaVersion = 2
-
-// Schema returns the statements that create the table of a journal and its indexes, separated by semicolons. They fail
+// Schema returns the statements that create the table of a journal, of version 2, and its indexes, separated by semicolons. They fail
 // if the table exists. It panics on an unknown dialect.
 //
 // The table belongs to the first schema of PostgreSQL's search_path, or to MySQL's database in the DSN; the statements of
@@ -52,7 +49,7 @@ func Schema(dialect Dialect) string {
 }
 
 // Upgrade returns the statements that bring a table from version 1, which had no columns run and fingerprint, to
-// [SchemaVersion], separated by semicolons. They fail if the table has that version already. On PostgreSQL they take no
+// version 2, separated by semicolons. They fail if the table has that version already. On PostgreSQL they take no
 // time, but wait for open transactions that use the table.
 //
 // Run them before the first instance of this release starts: its journals need the new columns, and [Journal.Check]
