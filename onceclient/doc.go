@@ -69,8 +69,8 @@
 // body only once, with the key, and returns any response; a network error is then a GaveUpError. If you can produce the
 // same bytes again, set GetBody, or send the request again with the same key.
 //
-// The body of a response is read into memory within the try, up to [WithMaxResponse]. What is longer is streamed, and
-// so are text/event-stream and the response to a request that is sent only once. If such a body breaks off, send the
+// The body of a response is read into memory within the try, up to 1 MiB. What is longer is streamed: all of it if its
+// Content-Length says so, and otherwise what follows. So are text/event-stream and the response to a request that is sent only once. If such a body breaks off, send the
 // request again with the same key to get the stored response.
 //
 // # What belongs where

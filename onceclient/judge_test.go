@@ -159,8 +159,6 @@ func TestResponsesThatAreStreamed(t *testing.T) {
 		"events":              {broken(200, "hal", "Content-Type: text/event-stream; charset=utf-8"), "hal", nil},
 		"request sent once":   {broken(200, "hal"), "hal", onceclient.WithMaxBody(0)},
 		"503, sent once":      {broken(503, "hal"), "hal", onceclient.WithMaxBody(0)},
-		"no response is kept": {broken(200, "hal"), "hal", onceclient.WithMaxResponse(0)},
-		"2 bytes are kept":    {withLength(broken(200, "hal"), -1), "hal", onceclient.WithMaxResponse(2)},
 		"later than a try":    {withLength(stalling(201), mib+1), "late", nil},
 		"later than the last": {stalling(200, "Content-Type: text/event-stream"), "late", onceclient.WithLimit(10 * time.Second)},
 	} {

@@ -37,8 +37,9 @@ func (t *transport) key(req *http.Request) (string, error) {
 		}
 		return value, nil
 	}
-	if previous := redirectedFrom(req); previous != nil {
-		if value, ok := t.keyIn(previous.Header); ok {
+	// http.Client copies to a redirected request only the header fields that the caller set, and not the key that was added.
+	if req.Response != nil && req.Response.Request != nil {
+		if value, ok := t.keyIn(req.Response.Request.Header); ok {
 			return value, nil
 		}
 	}
@@ -63,25 +64,9 @@ func (t *transport) keyIn(h http.Header) (string, bool) {
 	return "", false
 }
 
-// redirectedFrom returns the request that was redirected to req, or nil. http.Client copies to req only the header
-// fields that the caller set, and not the key that a Transport added.
-func redirectedFrom(req *http.Request) *http.Request {
-	if req.Response == nil {
-		return nil
-	}
-	return req.Response.Request
-}
-
 func valid(key string) bool {
-	if key == "" || len(key) > maxKeyLength {
-		return false
-	}
-	for i := range len(key) {
-		if key[i] < ' ' || key[i] > '~' {
-			return false
-		}
-	}
-	return true
+	isOther := func(r rune) bool { return r < ' ' || r > '~' }
+	return key != "" && len(key) <= maxKeyLength && !strings.ContainsFunc(key, isOther)
 }
 
 var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
@@ -90,12 +75,9 @@ func quote(key string) string { return `"` + escaper.Replace(key) + `"` }
 
 // unquote returns the key in a header's value, which a caller may have sent bare.
 func unquote(value string) string {
-	inner, ok := strings.CutPrefix(value, `"`)
-	if !ok {
-		return value
-	}
-	inner, ok = strings.CutSuffix(inner, `"`)
-	if !ok {
+	inner, begins := strings.CutPrefix(value, `"`)
+	inner, ends := strings.CutSuffix(inner, `"`)
+	if !begins || !ends {
 		return value
 	}
 	return strings.NewReplacer(`\\`, `\`, `\"`, `"`).Replace(inner)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -48,7 +47,7 @@ func WithLimit(d time.Duration) Option {
 	return func(c *config) { c.limit = d }
 }
 
-// WithTryTimeout sets how long one try waits for the response: for its header and, see [WithMaxResponse], its body. The
+// WithTryTimeout sets how long one try waits for the response: for its header and its body, but for what is streamed. The
 // default is 30 s. When a try times out, the request may still run on the server: the next try gets its response, or
 // 409 in-flight until there is one. A d that is not positive panics.
 func WithTryTimeout(d time.Duration) Option {
@@ -74,18 +73,6 @@ func WithMaxBody(n int64) Option {
 		panic(fmt.Sprintf("onceclient.WithMaxBody: %d is negative", n))
 	}
 	return func(c *config) { c.maxBody = min(n, math.MaxInt64-1) }
-}
-
-// WithMaxResponse sets how many bytes of a response body are read into memory within the try. If the body breaks off
-// there, or [WithTryTimeout] is over, the request is repeated. The default is 1 MiB, as for the server's
-// WithMaxResponse. A longer body is streamed: all of it if its Content-Length says that it is longer, and otherwise
-// what follows. The body of text/event-stream is streamed. Of a response with status 400 or higher, at least the first
-// 64 KiB are read. A negative n panics.
-func WithMaxResponse(n int64) Option {
-	if n < 0 {
-		panic(fmt.Sprintf("onceclient.WithMaxResponse: %d is negative", n))
-	}
-	return func(c *config) { c.maxResponse = min(n, math.MaxInt64-1) }
 }
 
 // WithMethods sets the methods that get a key and are repeated. The default is POST and PATCH. Other methods go to the
@@ -130,10 +117,6 @@ func mustBePositive(option string, d time.Duration) {
 
 // isToken reports whether s is a token of RFC 9110 section 5.6.2, as methods and the names of headers are.
 func isToken(s string) bool {
-	const punctuation = "!#$%&'*+-.^_`|~"
-	other := func(r rune) bool {
-		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-		return !letter && !('0' <= r && r <= '9') && !strings.ContainsRune(punctuation, r)
-	}
-	return s != "" && !strings.ContainsFunc(s, other)
+	_, err := http.NewRequest(s, "/", nil)
+	return s != "" && err == nil
 }

@@ -21,7 +21,6 @@ func TestWrongOptions(t *testing.T) {
 		{"WithBackoff", func() { onceclient.WithBackoff(0, time.Second) }},
 		{"WithBackoff", func() { onceclient.WithBackoff(2*time.Second, time.Second) }},
 		{"WithMaxBody", func() { onceclient.WithMaxBody(-1) }},
-		{"WithMaxResponse", func() { onceclient.WithMaxResponse(-1) }},
 		{"WithMethods", func() { onceclient.WithMethods() }},
 		{"WithMethods", func() { onceclient.WithMethods("POST", "PO ST") }},
 		{"WithHeader", func() { onceclient.WithHeader("") }},

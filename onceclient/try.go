@@ -95,18 +95,15 @@ func (c *call) send(ctx context.Context) (resp *http.Response, problem string, e
 	return resp, problemType(resp.Header, kept[:min(len(kept), maxProblem)]), nil
 }
 
+// maxResponse is how many bytes of a response's body are read within the try: the default of the server's WithMaxResponse.
+const maxResponse = 1 << 20
+
 // keeps returns how many bytes of the body of resp belong to the try.
 func (c *call) keeps(resp *http.Response) int64 {
-	n := c.transport.maxResponse
-	switch {
-	case c.payload.again == nil:
-		return 0
-	case resp.StatusCode >= 400: // the problem is needed; and what is read of a body does not cost the connection
-		return max(n, maxProblem)
-	case resp.ContentLength > n, streams(resp):
+	if c.payload.again == nil || resp.StatusCode < 400 && (resp.ContentLength > maxResponse || streams(resp)) {
 		return 0
 	}
-	return n
+	return maxResponse
 }
 
 // cancelOnClose returns body so that its Close, or its end, also calls cancel. It stays an io.Writer if it is one, as

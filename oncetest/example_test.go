@@ -49,6 +49,6 @@ func ExampleRun() {
 		Effects:      paid.count,
 	})
 	// Output:
-	// oncetest: crash: the process died after the effect, and when the lease had run out the request was sent again, and the effect happened twice. Nobody can know whether the effect had happened. Use middleware.WithAtMostOnce, which then refuses the retry, or a journal in the database that has the effect; or set Case.RunsAgain if that may happen.
-	// oncetest: panic: the handler panicked after the effect, and when the lease had run out the request was sent again, and the effect happened twice. Nobody can know whether the effect had happened. Use middleware.WithAtMostOnce, which then refuses the retry, or a journal in the database that has the effect; or set Case.RunsAgain if that may happen.
+	// oncetest: crash: the process died after the effect, and when the lease had run out the request was sent again, and the effect happened 2 times. Nobody can know whether the effect had happened. Use middleware.WithAtMostOnce, which then refuses the retry, or a journal in the database that has the effect; or set Case.RunsAgain if that may happen.
+	// oncetest: panic: the handler panicked after the effect, and when the lease had run out the request was sent again, and the effect happened 2 times. Nobody can know whether the effect had happened. Use middleware.WithAtMostOnce, which then refuses the retry, or a journal in the database that has the effect; or set Case.RunsAgain if that may happen.
 }

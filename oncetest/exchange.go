@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // exchange is one request and its response. It is also the handler's ResponseWriter.
 type exchange struct {
-	stage  *stage
-	fault  fault
-	cancel context.CancelFunc // the client disconnects
-	done   chan struct{}      // closed when the handler has returned; then status, sent and panicked do not change
+	stage   *stage
+	sending func()                          // fault.sending
+	strike  atomic.Pointer[func(*exchange)] // fault.answering, until it is called; nil without
+	cancel  context.CancelFunc              // the client disconnects
+	done    chan struct{}                   // closed when the handler has returned; then status, sent and panicked do not change
 
-	mu      sync.Mutex // guards the fields below, and is not held in a call to the fault
+	mu      sync.Mutex // guards the fields below
 	header  http.Header
 	status  int
 	sent    http.Header // the header as it was sent
@@ -34,7 +36,10 @@ type fault struct {
 // send starts a goroutine in which the instance serves a request.
 func (i *instance) send(r *http.Request, f fault) *exchange {
 	ctx, cancel := context.WithCancel(r.Context())
-	x := &exchange{stage: i.stage, fault: f, cancel: cancel, done: make(chan struct{}), header: http.Header{}}
+	x := &exchange{stage: i.stage, sending: f.sending, cancel: cancel, done: make(chan struct{}), header: http.Header{}}
+	if f.answering != nil {
+		x.strike.Store(&f.answering)
+	}
 	go func() {
 		defer close(x.done)
 		defer cancel()
@@ -127,26 +132,9 @@ func (x *exchange) Header() http.Header {
 }
 
 func (x *exchange) touch() {
-	x.mu.Lock()
-	strike := x.fault.answering
-	x.mu.Unlock()
-	if strike == nil || !x.stage.happened() {
-		return
+	if f := x.strike.Load(); f != nil && x.stage.happened() && x.strike.CompareAndSwap(f, nil) {
+		(*f)(x)
 	}
-	x.mu.Lock()
-	first := x.fault.answering != nil
-	x.fault.answering = nil
-	x.mu.Unlock()
-	if first {
-		strike(x)
-	}
-}
-
-// struck reports whether the fault's answering has been called, or is nil.
-func (x *exchange) struck() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.fault.answering == nil
 }
 
 // WriteHeader sends the status and the header.
@@ -164,8 +152,8 @@ var errGone = errors.New("oncetest: the client has disconnected")
 // Write sends a part of the body.
 func (x *exchange) Write(p []byte) (int, error) {
 	x.WriteHeader(http.StatusOK)
-	if x.fault.sending != nil {
-		x.fault.sending()
+	if x.sending != nil {
+		x.sending()
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()

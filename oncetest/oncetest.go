@@ -65,8 +65,7 @@ type Case struct {
 }
 
 // Run sends the handler through all scenarios, one after the other. If the effect does not happen exactly once, it
-// calls t.Errorf with what happened and what to do about it. Run panics if a required field of the Case is nil, or Limit is
-// negative. Call Run in the test's goroutine. Several may run in
+// calls t.Errorf with what happened and what to do about it. Run panics if a required field of the Case is nil. Call Run in the test's goroutine. Several may run in
 // parallel if the Effects of their Cases are independent.
 //
 // The scenarios are:
@@ -111,9 +110,6 @@ func Run(t testing.TB, c Case) {
 func (c *Case) check() {
 	if c.Handler == nil || c.Request == nil || c.Effects == nil {
 		panic("oncetest.Run: Case.Handler, Request or Effects is nil")
-	}
-	if c.Limit < 0 {
-		panic("oncetest.Run: Case.Limit is negative")
 	}
 	c.Limit = cmp.Or(c.Limit, 30*time.Second)
 }

@@ -153,7 +153,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	atMostOnce := middleware.WithAtMostOnce()
 	runsAgain := func(c *oncetest.Case) { c.RunsAgain = true }
-	twice := each("twice", map[string]string{"other request": "had an effect too", "unknown length": "had an effect too", "other user": ""})
+	twice := each("2 times", map[string]string{"other request": "had an effect too", "unknown length": "had an effect too", "other user": ""})
 	with := func(scenario, want string) map[string]string {
 		faults := maps.Clone(twice)
 		faults[scenario] = want
@@ -174,7 +174,7 @@ func TestRun(t *testing.T) {
 			service: bare(func(h http.HandlerFunc) http.Handler { return h }), faults: with("lost response", "Mount middleware.Idempotency"),
 		},
 		"wrapped with a lock of one process": {
-			service: bare(inMemory), faults: map[string]string{"crash": "twice", "panic": "twice"},
+			service: bare(inMemory), faults: map[string]string{"crash": "2 times", "panic": "2 times"},
 			edit: func(c *oncetest.Case) { c.OtherRequest, c.OtherUser = nil, nil },
 		},
 		"the user is not in the key": {
@@ -224,7 +224,7 @@ func TestRun(t *testing.T) {
 				w.WriteHeader(http.StatusBadGateway)
 			}, atMostOnce),
 			faults: map[string]string{
-				"lost response": "twice", "slow client": "twice", "other request": "had an effect too", "unknown length": "had an effect too",
+				"lost response": "2 times", "slow client": "2 times", "other request": "had an effect too", "unknown length": "had an effect too",
 			},
 		},
 		"a Recoverer inside": {
@@ -323,10 +323,9 @@ func TestRunPanicsOnAnIncompleteCase(t *testing.T) {
 	p := new(payments)
 	whole := oncetest.Case{Handler: protected(t, p.pay, standard), Request: payment("ann", "1"), Effects: p.count}
 	for name, edit := range map[string]func(*oncetest.Case){
-		"no handler":       func(c *oncetest.Case) { c.Handler = nil },
-		"no request":       func(c *oncetest.Case) { c.Request = nil },
-		"no effects":       func(c *oncetest.Case) { c.Effects = nil },
-		"a negative limit": func(c *oncetest.Case) { c.Limit = -1 },
+		"no handler": func(c *oncetest.Case) { c.Handler = nil },
+		"no request": func(c *oncetest.Case) { c.Request = nil },
+		"no effects": func(c *oncetest.Case) { c.Effects = nil },
 	} {
 		c := whole
 		edit(&c)

@@ -140,7 +140,7 @@ func lostResponse(s *stage) {
 		return
 	}
 	if n := s.effects(); n > 1 {
-		s.failf("one request was sent, answered with %s, and the effect happened %s. %s", first, times(n), adviceOnce)
+		s.failf("one request was sent, answered with %s, and the effect happened %d times. %s", first, n, adviceOnce)
 		return
 	}
 	if again, ok := i.do(s.c.Request); ok {
@@ -170,7 +170,7 @@ func panicking(s *stage) {
 	if !ok {
 		return
 	}
-	if !first.struck() {
+	if first.strike.Load() != nil {
 		s.t.Logf("oncetest: panic: not tried: Case.Effects showed the effect only after the handler had answered")
 		return
 	}
@@ -178,7 +178,7 @@ func panicking(s *stage) {
 	early := again.answered()
 	if n := s.effects(); n > 1 {
 		again.await()
-		s.failf("the handler panicked after the effect, the request was sent again at once, and the effect happened %s. %s", times(n), adviceRecover)
+		s.failf("the handler panicked after the effect, the request was sent again at once, and the effect happened %d times. %s", n, adviceRecover)
 		return
 	}
 	s.leaseRunsOut()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -28,10 +27,9 @@ type stage struct {
 	name   string
 	key    string
 	server *miniredis.Miniredis
-	before int          // effects when the scenario began
-	ends   time.Time    // when the limit of Run is over
-	isOver bool         // the limit of Run was over before an answer
-	stuck  atomic.Int64 // calls of Case.Effects that took too long and have not returned
+	before int       // effects when the scenario began
+	ends   time.Time // when the limit of Run is over
+	isOver bool      // the limit of Run was over before an answer
 
 	withoutLength bool // the requests come in chunks, so that the handler may refuse them with 411
 }
@@ -60,25 +58,16 @@ func (s *stage) failOver(format string, args ...any) {
 func (s *stage) effects() int { return s.c.Effects() - s.before }
 
 // happened reports whether the effect has happened. It may be called in any goroutine. In the handler's, Effects may
-// wait for a mutex of the handler, which waits for happened: so happened returns false if Effects takes too long, and
-// at once until that call has returned.
+// wait for a mutex of the handler, which waits for happened: so happened returns false if Effects takes too long.
 func (s *stage) happened() bool {
-	if s.stuck.Load() > 0 {
-		return false
-	}
-	counted := make(chan int)
+	counted := make(chan int, 1)
 	go func() { counted <- s.effects() }()
 	select {
 	case n := <-counted:
 		return n > 0
 	case <-time.After(counting):
+		return false
 	}
-	s.stuck.Add(1)
-	go func() {
-		<-counted
-		s.stuck.Add(-1)
-	}()
-	return false
 }
 
 // leaseRunsOut advances the clock of Redis past the end of every lease that is not renewed.
@@ -166,15 +155,8 @@ func (s *stage) expectOne(done string, last *exchange, advice string) {
 	switch n := s.effects(); {
 	case n == 1:
 	case n > 1:
-		s.failf("%s, and the effect happened %s. %s", done, times(n), advice)
+		s.failf("%s, and the effect happened %d times. %s", done, n, advice)
 	default:
 		s.failf("%s, and the effect did not happen; the last answer was %s. %s", done, last, adviceNoEffect)
 	}
-}
-
-func times(n int) string {
-	if n == 2 {
-		return "twice"
-	}
-	return fmt.Sprintf("%d times", n)
 }
