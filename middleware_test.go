@@ -27,9 +27,6 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// patience bounds every wait. Only a failing test waits this long.
-const patience = time.Minute
-
 // Clients send the same request six times at once, three times to each instance. Redis gets one key for each stored
 // response, and neither the client's keys nor users in plain text.
 //
@@ -70,7 +67,7 @@ func (s *service) sixAtOnce(t *testing.T, key string) {
 		}
 	}
 	for range 5 { // the sixth is the one that runs
-		duplicate := await(t, answers, "a duplicate of "+key)
+		duplicate := <-answers
 		duplicate.refused(t, http.StatusConflict, "in-flight")
 		if after, err := strconv.Atoi(duplicate.header.Get("Retry-After")); err != nil || after < 1 {
 			t.Errorf("Retry-After %q, want at least 1 second", duplicate.header.Get("Retry-After"))
@@ -78,7 +75,7 @@ func (s *service) sixAtOnce(t *testing.T, key string) {
 	}
 	s.pay(t, s.urls[0], "user-ann", key, 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
 	close(s.gate(key))
-	first := await(t, answers, "the payment of "+key)
+	first := <-answers
 	first.is(t, http.StatusCreated, "")
 	for _, url := range s.urls {
 		s.pay(t, url, "user-ann", key, 1).refused(t, http.StatusUnprocessableEntity, "key-reused")
@@ -117,11 +114,6 @@ func TestTransportRetriesByItself(t *testing.T) {
 		if !slices.Equal(reused, []bool{true, false}) {
 			t.Errorf("connections that were reused: %v, want the first, and then a new one", reused)
 		}
-		outcomes := []middleware.Outcome{await(t, s.events, "an event").Outcome, await(t, s.events, "an event").Outcome}
-		slices.Sort(outcomes) // the event of the panic may come last
-		if want := []middleware.Outcome{middleware.InFlight, middleware.Panicked}; !slices.Equal(outcomes, want) {
-			t.Errorf("outcomes: got %q, want %q", outcomes, want)
-		}
 		if got := s.ran("panics"); got != 1 {
 			t.Errorf("%d runs, want 1", got)
 		}
@@ -141,7 +133,6 @@ const lease = 30 * time.Second
 type service struct {
 	urls   []string
 	client *http.Client
-	events chan middleware.Event // further events are dropped if it is full
 
 	mu    sync.Mutex
 	runs  map[string]int           // by idempotency key, over all users
@@ -150,13 +141,13 @@ type service struct {
 
 func newService(t *testing.T, b redistest.Backend) *service {
 	t.Helper()
-	s := &service{events: make(chan middleware.Event, 100), runs: map[string]int{}, gates: map[string]chan struct{}{}}
+	s := &service{runs: map[string]int{}, gates: map[string]chan struct{}{}}
 	transport := &http.Transport{MaxIdleConnsPerHost: 100}
 	t.Cleanup(transport.CloseIdleConnections)
-	s.client = &http.Client{Transport: transport, Timeout: 2 * patience}
+	s.client = &http.Client{Transport: transport, Timeout: time.Minute} // only a failing test waits this long
 	for range 2 {
 		locker := lock.New(b.Client(t), "payments", lock.WithTTL(lease), lock.WithOpTimeout(lease))
-		once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()), middleware.WithObserver(s.observe))
+		once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()))
 		server := httptest.NewServer(once(http.HandlerFunc(s.serve)))
 		s.urls = append(s.urls, server.URL)
 		t.Cleanup(func() {
@@ -167,13 +158,6 @@ func newService(t *testing.T, b redistest.Backend) *service {
 		})
 	}
 	return s
-}
-
-func (s *service) observe(_ context.Context, e middleware.Event) {
-	select {
-	case s.events <- e:
-	default:
-	}
 }
 
 // serve makes a payment once the gate of its key is open. The first one under the key "panics" panics.
@@ -264,15 +248,4 @@ func (a answer) refused(t *testing.T, status int, name string) {
 	if err := json.Unmarshal([]byte(a.body), &p); err != nil || p.Type != "urn:onceguard:problem:"+name || p.Status != status {
 		t.Errorf("got %s, want the problem %s", a.body, name)
 	}
-}
-
-// await receives from c, or fails the test after the patience. It may be called from any goroutine.
-func await[T any](t *testing.T, c <-chan T, what string) (v T) {
-	t.Helper()
-	select {
-	case v = <-c:
-	case <-time.After(patience):
-		t.Errorf("waited %v for %s", patience, what)
-	}
-	return v
 }

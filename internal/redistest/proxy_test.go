@@ -109,29 +109,6 @@ func TestCounting(t *testing.T) {
 	})
 }
 
-// A command that is sent while a reply is outstanding may share its round trip.
-func TestCountingOverlap(t *testing.T) {
-	eachProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy) {
-		held := p.HoldReply(redistest.Named("GET"))
-		c := dial(t, p.Addr())
-		c.send(t, command("GET a"))
-		held.Wait(t)
-		c.send(t, command("SET a 1"))
-		held.Lift()
-		c.read(t)
-		c.read(t)
-		c.send(t, command("DEL a"))
-		c.read(t)
-		if got, want := p.Commands(), []string{"GET", "SET", "DEL"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
-		// The client cannot control whether the SET passes the reply.
-		if got := p.RoundTrips(); got != 2 && got != 3 {
-			t.Errorf("got %d round trips", got)
-		}
-	})
-}
-
 func TestBlackHole(t *testing.T) {
 	eachProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy) {
 		client := ready(t, p)
@@ -191,29 +168,6 @@ func TestBlackHoleHidesTheClosedConnection(t *testing.T) {
 	}
 }
 
-func TestDelay(t *testing.T) {
-	eachProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy) {
-		client := ready(t, p)
-		const lag = 50 * time.Millisecond
-		p.Delay(lag)
-		start := time.Now()
-		if err := client.Get(within(t), "key").Err(); err != redis.Nil {
-			t.Error(err)
-		}
-		if took := time.Since(start); took < lag {
-			t.Errorf("took %v, want at least %v", took, lag)
-		}
-		p.Delay(time.Hour)
-		if err := client.Get(soon(t), "key").Err(); !isTimeout(err) {
-			t.Errorf("got %v, want a timeout", err)
-		}
-		p.Delay(0)
-		if err := client.Get(within(t), "key").Err(); err != redis.Nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestTargetIsDown(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -237,40 +191,6 @@ func TestGarbageClosesTheConnection(t *testing.T) {
 		c.send(t, "GET / HTTP/1.1\r\n\r\n")
 		if got, err := c.in.Reply(); err == nil || isTimeout(err) {
 			t.Errorf("got %q, %v; want the end", got, err)
-		}
-	})
-}
-
-func TestManyAtOnce(t *testing.T) {
-	eachProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy) {
-		client := p.Client(t, redistest.OneTry)
-		const workers, each = 10, 20
-		lost := p.DropReply(redistest.Nth(50, redistest.Named("INCR")))
-		failed := make(chan int)
-		for range workers {
-			go func() {
-				n := 0
-				for range each {
-					if client.Incr(within(t), "n").Err() != nil {
-						n++
-					}
-				}
-				failed <- n
-			}()
-		}
-		sum := 0
-		for range workers {
-			sum += <-failed
-		}
-		lost.Wait(t)
-		if sum != 1 {
-			t.Errorf("%d failed, want 1", sum)
-		}
-		if got, _ := b.Raw(t, "n"); got != fmt.Sprint(workers*each) {
-			t.Errorf("the server has counted %s, want %d", got, workers*each)
-		}
-		if got := p.RoundTrips(); got != workers*each {
-			t.Errorf("got %d round trips, want %d", got, workers*each)
 		}
 	})
 }

@@ -2,10 +2,7 @@ package redistest_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 )
@@ -106,16 +103,6 @@ func TestSwallowReply(t *testing.T) {
 	})
 }
 
-func TestSwallowReplyTimesOut(t *testing.T) {
-	eachProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy) {
-		client := ready(t, p)
-		p.SwallowReply(redistest.Named("SET"))
-		if err := client.Set(soon(t), "key", "value", 0).Err(); !isTimeout(err) {
-			t.Errorf("got %v, want a timeout", err)
-		}
-	})
-}
-
 func TestHoldRequest(t *testing.T) {
 	eachProxied(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy) {
 		client := ready(t, p)
@@ -194,26 +181,6 @@ func TestCutDropsHeldCommands(t *testing.T) {
 		}
 		if got := b.Keys(t); len(got) != 0 {
 			t.Errorf("the server has %q", got)
-		}
-	})
-}
-
-func TestScriptsByName(t *testing.T) {
-	eachProxied(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy) {
-		client := ready(t, p)
-		rule := p.HoldReply(redistest.Named("evalsha", "eval"))
-		rule.Lift()
-		script := redis.NewScript("return 'done'")
-		for range 2 {
-			if got, err := script.Run(within(t), client, nil).Result(); got != "done" || err != nil {
-				t.Fatalf("got %v, %v", got, err)
-			}
-		}
-		if got, want := p.Commands(), []string{"EVALSHA", "EVAL", "EVALSHA"}; !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
-		if got := rule.Hits(); got != 0 {
-			t.Errorf("a lifted rule has %d hits", got)
 		}
 	})
 }

@@ -164,13 +164,7 @@ func (g *Sentinel) WaitForFailover(t testing.TB, from *Server) (to *Server) {
 // own writes since the failover, and refuses new ones.
 func (g *Sentinel) WaitForDemotion(t testing.TB, old *Server) {
 	t.Helper()
-	await(t, "demotion of "+old.addr, func(ctx context.Context) error {
-		master, err := g.master(ctx)
-		if err != nil {
-			return err
-		}
-		return inSync(ctx, master, old)
-	})
+	g.Master(t).WaitForReplicas(t, old)
 }
 
 func (g *Sentinel) master(ctx context.Context) (master *Server, err error) {

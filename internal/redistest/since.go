@@ -2,8 +2,10 @@ package redistest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -17,22 +19,15 @@ const serverEnv = "ONCEGUARD_SERVERS"
 // For Valkey it uses the version of Redis with which the server reports compatibility.
 func (s *Server) Since(t testing.TB, version, feature string) {
 	t.Helper()
-	var info map[string]map[string]string
-	s.do(t, "INFO server", func(ctx context.Context, c *redis.Client) (err error) {
-		info, err = c.InfoMap(ctx, "server").Result()
-		return err
-	})
-	got := info["Server"]["redis_version"]
 	var have, want [2]int
-	_, err := fmt.Sscanf(got, "%d.%d", &have[0], &have[1])
-	if err == nil {
-		_, err = fmt.Sscanf(version, "%d.%d", &want[0], &want[1])
-	}
-	if err != nil {
-		t.Fatalf("redistest: version %q or %q: %v", got, version, err)
-	}
-	if have[0] < want[0] || have[0] == want[0] && have[1] < want[1] {
-		t.Skipf("left out on Redis %s: %s came with Redis %s", got, feature, version)
+	s.do(t, "INFO server", func(ctx context.Context, c *redis.Client) error {
+		info, err := c.InfoMap(ctx, "server").Result()
+		_, isVersion := fmt.Sscanf(info["Server"]["redis_version"], "%d.%d", &have[0], &have[1])
+		_, wantsVersion := fmt.Sscanf(version, "%d.%d", &want[0], &want[1])
+		return errors.Join(err, isVersion, wantsVersion)
+	})
+	if slices.Compare(have[:], want[:]) < 0 {
+		t.Skipf("left out on Redis %d.%d: %s came with Redis %s", have[0], have[1], feature, version)
 	}
 }
 

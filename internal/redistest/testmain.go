@@ -33,9 +33,16 @@ func Main(m *testing.M, programs ...Program) {
 		fmt.Fprintln(os.Stderr, "redistest: left out:", strings.Join(out, "; "))
 	}
 	flag.Parse()
-	raiseParallel()
+	// Most tests wait for a lease or a timeout and use no CPU while they wait, so the default of go test, GOMAXPROCS, would
+	// leave a machine with few cores idle.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = flag.Set("test.parallel", strconv.Itoa(max(minParallel, runtime.GOMAXPROCS(0))))
+	}
 	goleak.VerifyTestMain(m)
 }
+
+// minParallel is the smallest number of tests that run in parallel, unless the command line sets another.
+const minParallel = 16
 
 // leftOut returns which tests do not run, and why.
 func leftOut() (what []string) {
@@ -46,25 +53,6 @@ func leftOut() (what []string) {
 		what = append(what, "long tests, as "+longEnv+"=1 is not set")
 	}
 	return what
-}
-
-// minParallel is the smallest number of tests that run in parallel. Most tests wait for a lease or a timeout and use no
-// CPU while they wait, so the default of go test, GOMAXPROCS, would leave a machine with few cores idle.
-const minParallel = 16
-
-// raiseParallel sets -test.parallel to at least minParallel, unless the command line sets it.
-func raiseParallel() {
-	if runtime.GOMAXPROCS(0) >= minParallel {
-		return
-	}
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if given {
-		return
-	}
-	if err := flag.Set("test.parallel", strconv.Itoa(minParallel)); err != nil {
-		panic(err)
-	}
 }
 
 // mustFindServer returns the path of the server. Without one it skips the test, or fails it if a server is required.

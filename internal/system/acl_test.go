@@ -3,9 +3,6 @@ package system_test
 import (
 	"context"
 	"errors"
-	"maps"
-	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,9 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
-	"github.com/onceguard/onceguard/middleware"
+	"github.com/onceguard/onceguard/once"
 )
 
 // A Redis user with exactly the rules of docs/operate.md is refused nothing, and uses every rule.
@@ -108,40 +104,41 @@ const aclUser = "app"
 // permit makes the user on every server, and forgets what was called there before.
 func permit(t *testing.T, admins []*redis.Client, rules []string) {
 	t.Helper()
+	args := []any{"ACL", "SETUSER", aclUser, "reset", "on", ">" + aclUser}
+	for _, rule := range rules {
+		args = append(args, rule)
+	}
 	for _, admin := range admins {
-		args := []any{"ACL", "SETUSER", aclUser, "reset", "on", ">" + aclUser}
-		for _, rule := range rules {
-			args = append(args, rule)
-		}
-		if err := admin.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if err := admin.ConfigResetStat(t.Context()).Err(); err != nil {
+		if err := errors.Join(admin.Do(t.Context(), args...).Err(), admin.ConfigResetStat(t.Context()).Err()); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// wantUse checks that the servers were asked for exactly the commands that the rules allow, and refused none.
+// wantUse checks that the servers were asked for exactly the commands that the rules allow, and refused no command, key or
+// channel.
 func wantUse(t *testing.T, admins []*redis.Client, rules []string) {
 	t.Helper()
 	called := map[string]bool{}
 	for _, admin := range admins {
 		stats, err := admin.Info(t.Context(), "commandstats").Result() // counts the commands of scripts too
-		if err != nil {
+		log, logErr := admin.ACLLog(t.Context(), 1000).Result()
+		if err := errors.Join(err, logErr); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):calls=[1-9]`).FindAllStringSubmatch(stats, -1) {
 			called["+"+m[1]] = true
 		}
-		wantNoDenials(t, admin)
+		for _, entry := range log {
+			if !strings.HasPrefix(entry.Object, "client") { // go-redis says who it is, and does without
+				t.Errorf("refused: %s %s, %s", entry.Reason, entry.Object, entry.Context)
+			}
+		}
 	}
-	maps.DeleteFunc(called, func(rule string, _ bool) bool {
-		command, _, _ := strings.Cut(rule, "|")
-		return slices.Contains([]string{"+hello", "+auth", "+config", "+replconf"}, command) // need no rule, or are not ours
-	})
 	for rule := range called {
-		if !slices.Contains(rules, rule) {
+		command, _, _ := strings.Cut(rule, "|")
+		free := slices.Contains([]string{"+hello", "+auth", "+config", "+replconf"}, command) // need no rule, or are not ours
+		if !free && !slices.Contains(rules, rule) {
 			t.Errorf("%s is called, and not in operate.md", rule)
 		}
 	}
@@ -149,21 +146,6 @@ func wantUse(t *testing.T, admins []*redis.Client, rules []string) {
 		if strings.HasPrefix(rule, "+") && !called[rule] {
 			t.Errorf("%s is in operate.md, and never called", rule)
 		}
-	}
-}
-
-// wantNoDenials reads the server's log of what an ACL refused, whether it was a command, a key or a channel.
-func wantNoDenials(t *testing.T, admin *redis.Client) {
-	t.Helper()
-	log, err := admin.ACLLog(t.Context(), 1000).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range log {
-		if strings.HasPrefix(entry.Object, "client") {
-			continue // go-redis says who it is, and does without
-		}
-		t.Errorf("refused: %s %s, %s", entry.Reason, entry.Object, entry.Context)
 	}
 }
 
@@ -178,9 +160,13 @@ func exercise(t *testing.T, admins []*redis.Client, namespace string, client red
 	plain := lock.New(client, namespace, opts...)
 	fenced := lock.New(client, namespace, append(opts, lock.WithFencing())...)
 	var users sync.WaitGroup
-	users.Go(func() { exerciseHTTP(t, admins, plain, "plain") })
-	users.Go(func() { exerciseHTTP(t, admins, plain, "plain-once", middleware.WithAtMostOnce()) })
-	users.Go(func() { exerciseHTTP(t, admins, fenced, "fenced-once", middleware.WithAtMostOnce()) })
+	users.Go(func() { exerciseRuns(ctx, t, admins, once.New(plain, once.WithWait(patience)), "plain") })
+	users.Go(func() {
+		exerciseRuns(ctx, t, admins, once.New(plain, once.WithWait(patience), once.WithAtMostOnce()), "plain-once")
+	})
+	users.Go(func() {
+		exerciseRuns(ctx, t, admins, once.New(fenced, once.WithWait(patience), once.WithAtMostOnce()), "fenced-once")
+	})
 	users.Go(func() { exerciseLock(ctx, t, plain, plainLock) })
 	users.Go(func() { exerciseLock(ctx, t, fenced, "fenced-lock") })
 	users.Wait()
@@ -191,56 +177,40 @@ func exercise(t *testing.T, admins []*redis.Client, namespace string, client red
 	}
 }
 
-// exerciseHTTP sends requests of every outcome: executed, replayed, waited for, reused, freed, unknown, and run under a
-// key that an operator has freed.
-func exerciseHTTP(t *testing.T, admins []*redis.Client, locker *lock.Locker, name string, opts ...middleware.Option) {
+// exerciseRuns has runs of every outcome: executed, replayed, reused, freed, unknown, and waited for.
+func exerciseRuns(ctx context.Context, t *testing.T, admins []*redis.Client, guard *once.Guard, id string) {
 	t.Helper()
-	entered, release := make(chan struct{}), make(chan struct{})
-	opts = append(opts, middleware.WithWait(patience))
-	once := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.Anonymous()), opts...)
-	h := once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch run := middleware.FromContext(r.Context()); r.URL.Path {
-		case "/slow":
-			entered <- struct{}{}
-			<-release
-		case "/freed":
-			w.WriteHeader(http.StatusTooManyRequests)
-		case "/unknown":
-			run.Unknown()
-		}
-	}))
-	send := func(path, body string) int {
-		r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
-		r.Header.Set("Idempotency-Key", name)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		return w.Code
+	do := func(operation string, input int, run func() error) error {
+		key := once.Key{Operation: operation, Scope: once.Anyone, ID: id, Input: input}
+		_, _, err := once.Do(ctx, guard, key, func(context.Context) (string, error) { return "paid", run() })
+		return err
 	}
-	want := func(path, body string, status int) {
-		t.Helper()
-		if got := send(path, body); got != status {
-			t.Errorf("%s, %s: %d, want %d", name, path, got, status)
-		}
+	pays := func() error { return nil }
+	failed := errors.New("failed")
+	err := errors.Join(do("pay", 1, pays), do("pay", 1, pays))
+	if reused := do("pay", 2, pays); err != nil || reused == nil {
+		t.Errorf("%s: a run and its replay: %v; another input: %v", id, err, reused)
 	}
-	want("/paid", "1", http.StatusOK)
-	want("/paid", "1", http.StatusOK)
-	want("/paid", "2", http.StatusUnprocessableEntity)
-	want("/freed", "1", http.StatusTooManyRequests)
-	want("/unknown", "1", http.StatusOK)
+	freed := do("free", 1, func() error { return once.NothingHappened(failed) })
+	unknown := do("unknown", 1, func() error { return once.Unknown(failed) })
+	if !errors.Is(freed, failed) || !errors.Is(unknown, failed) {
+		t.Errorf("%s: runs that fail: %v, %v", id, freed, unknown)
+	}
 
-	first, second := make(chan int, 1), make(chan int, 1)
-	go func() { first <- send("/slow", "1") }()
+	entered, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+	slow := func() { ended <- do("slow", 1, func() error { close(entered); <-release; return nil }) }
+	go slow()
 	select {
 	case <-entered:
-	case status := <-first:
-		t.Errorf("%s: %d, and its handler did not run", name, status)
+	case err := <-ended:
+		t.Errorf("%s: it did not run: %v", id, err)
 		return
 	}
-	go func() { second <- send("/slow", "1") }()
+	go slow()
 	awaitPing(t, admins)
-	release <- struct{}{}
-	if got := []int{<-first, <-second}; !slices.Equal(got, []int{200, 200}) {
-		t.Errorf("%s, a run and its waiter: %v, want 200", name, got)
+	close(release)
+	if err := errors.Join(<-ended, <-ended); err != nil {
+		t.Errorf("%s, a run and its waiter: %v", id, err)
 	}
 }
 
@@ -251,11 +221,7 @@ func awaitPing(t *testing.T, admins []*redis.Client) {
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for _, admin := range admins {
 			stats, err := admin.Info(t.Context(), "commandstats").Result()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			if strings.Contains(stats, "cmdstat_ping:calls=") {
+			if err != nil || strings.Contains(stats, "cmdstat_ping:calls=") {
 				return
 			}
 		}
@@ -276,36 +242,23 @@ func exerciseLock(ctx context.Context, t *testing.T, locker *lock.Locker, key st
 	}
 }
 
-// operate does what an operator does: find a key that is held, look at it, and free it.
+// operate finds the key of a run, as an operator does, and looks at it.
 func operate(t *testing.T, namespace string, client redis.UniversalClient) {
 	t.Helper()
 	locker := lock.New(client, namespace, lock.WithOpTimeout(patience))
 	defer func() { _ = locker.Close(context.Background()) }()
-	const key = "operated"
-	lease, err := locker.Acquire(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := false
+	found := 0
 	for step, err := range locker.Scan(t.Context(), 100) {
+		for _, info := range step.Infos {
+			found++
+			_, inspected := locker.Inspect(t.Context(), info.Key)
+			err = errors.Join(err, inspected)
+		}
 		if err != nil {
 			t.Error(err)
 		}
-		for _, info := range step.Infos {
-			found = found || info.Key == locker.StorageKey(key) && info.State == lock.Held
-		}
 	}
-	if !found {
-		t.Error("Scan does not find the key")
-	}
-	info, err := locker.Inspect(t.Context(), locker.StorageKey(key))
-	if err != nil {
-		t.Error(err)
-	}
-	if err := locker.Forget(t.Context(), info.Key, info.Token, true); err != nil {
-		t.Error(err)
-	}
-	if err := lease.Release(t.Context()); err != nil {
-		t.Error(err)
+	if found == 0 {
+		t.Error("Scan finds no key")
 	}
 }

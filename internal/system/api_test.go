@@ -41,14 +41,9 @@ func TestAPI(t *testing.T) {
 	if slices.Equal(got, want) {
 		return
 	}
-	for _, line := range got {
-		if !slices.Contains(want, line) {
-			t.Errorf("+%s", line)
-		}
-	}
-	for _, line := range want {
-		if !slices.Contains(got, line) {
-			t.Errorf("-%s", line)
+	for _, line := range slices.Concat(got, want) {
+		if is := slices.Contains(got, line); is != slices.Contains(want, line) {
+			t.Errorf("exported: %t: %s", is, line)
 		}
 	}
 	t.Error("api.txt is not what is exported, sorted. If that is meant: go test ./internal/system -run TestAPI -update")

@@ -31,7 +31,10 @@ var allowedImports = map[string][]string{
 
 	"journal": {"internal/inrun"},
 
-	"lock":                   {"internal/option", "lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr", "internal/background"},
+	"lock": {
+		"internal/option", "internal/background",
+		"lock/internal/lease", "lock/internal/store", "lock/internal/pipeline", "lock/internal/notify", "lock/internal/rediserr",
+	},
 	"lock/quorum":            {"lock", "internal/option"},
 	"lock/internal/lease":    {"lock/internal/store", "internal/background"},
 	"lock/internal/store":    {"lock/internal/pipeline", "lock/internal/rediserr", "internal/background"},

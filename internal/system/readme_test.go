@@ -84,8 +84,10 @@ func buildInEmptyModule(t *testing.T, program string) (binary string) {
 func TestPagesAreCompiled(t *testing.T) {
 	t.Parallel()
 	compiled := map[string]bool{}
-	for _, file := range []string{"middleware/example_test.go", "sqljournal/example_test.go",
-		"sqljournal/example_provider_test.go", "sqljournal/example_mysql_test.go", "sqljournal/example_oncetest_test.go", "example_test.go", "once/example_test.go", "profile/example_test.go"} {
+	for _, file := range []string{
+		"example_test.go", "middleware/example_test.go", "once/example_test.go", "profile/example_test.go", "sqljournal/example_test.go",
+		"sqljournal/example_provider_test.go", "sqljournal/example_mysql_test.go", "sqljournal/example_oncetest_test.go",
+	} {
 		for line := range strings.Lines(readPage(t, file)) {
 			compiled[strings.TrimSpace(line)] = true
 		}
@@ -128,19 +130,14 @@ func TestPagesNameTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	named := 0
 	for _, page := range pages(t) {
 		if page == "CONTRIBUTING.md" { // it has patterns for -run
 			continue
 		}
 		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w*`).FindAllString(readPage(t, page), -1) {
-			named++
 			if !tests[name] {
 				t.Errorf("%s names %s, which does not exist", page, name)
 			}
 		}
-	}
-	if named < 30 {
-		t.Errorf("%d tests are named, want more", named)
 	}
 }
