@@ -256,6 +256,9 @@ func TestReconnect(t *testing.T) {
 		w.want(s, "subscribe k", true)
 		w.last.in <- io.EOF
 		w.last.in <- &redis.Subscription{Kind: "subscribe", Channel: "k"}
+		if synctest.Wait(); len(w.last.in) != 1 {
+			t.Error("it receives again without a pause")
+		}
 		time.Sleep(retryPause)
 		w.want(s, "", true)
 		s.Follow()
@@ -277,8 +280,8 @@ func TestRefused(t *testing.T) {
 			w.mute.Store(true)
 			s := w.hub.Subscribe("k")
 			w.want(s, "subscribe k", false)
-			for range 2 {
-				for range 3 {
+			for _, refusals := range []int{3, 1} {
+				for range refusals {
 					w.last.in <- refusal
 				}
 				time.Sleep(retryPause)
@@ -309,6 +312,7 @@ func TestFollow(t *testing.T) {
 		synctest.Wait()
 		found <- struct{}{}
 		w.want(s, "subscribe k", true)
+		s.Follow() // confirmed: it does not look
 		closed := w.hub.Subscribe("closed")
 		closed.Close()
 		found <- struct{}{}
