@@ -66,19 +66,27 @@ func TestRefusalReachesTheClient(t *testing.T) {
 	}
 }
 
-// What net/http reads by itself costs no connection.
+// What net/http reads by itself costs no connection. A body in chunks may be longer.
 func TestRefusalOfAShortBodyKeepsTheConnection(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{1, 100, 256<<10 - 1} {
+	chunked := func(r *http.Request) { r.ContentLength = -1 }
+	for _, test := range []struct {
+		size    int
+		framing edit
+		keeps   bool
+	}{{1, nil, true}, {100, nil, true}, {256<<10 - 1, nil, true}, {100, chunked, false}} {
 		s := serve(t, redistest.Mini(t), payOnce(), middleware.WithRequired())
 		s.outer = quietLogger
 		for i := range 3 {
 			reused := false
 			trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
-			r := s.request(noKey, body("text/plain", strings.Repeat("x", size)))
+			r := s.request(noKey, body("text/plain", strings.Repeat("x", test.size)))
+			if test.framing != nil {
+				test.framing(r)
+			}
 			a, err := s.try(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
-			if s.want(a, http.StatusBadRequest, middleware.MissingKey); err != nil || reused != (i > 0) {
-				t.Errorf("%d bytes, request %d: on a used connection: %t, %v", size, i, reused, err)
+			if s.want(a, http.StatusBadRequest, middleware.MissingKey); err != nil || reused != (test.keeps && i > 0) {
+				t.Errorf("%d bytes, request %d: on a used connection: %t, %v", test.size, i, reused, err)
 			}
 		}
 	}
