@@ -156,6 +156,33 @@ func TestSmallValuesStayToTheEnd(t *testing.T) {
 	}, withoutRenewal)
 }
 
+// A lease whose value was given up for a newer one is no longer renewed.
+func TestLeaseOfAValueThatMadeRoom(t *testing.T) {
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		const half = lease.MaxBacklog / 2
+		wantIs(t, "Settle", w.settle(strings.Repeat("v", half)), lease.ErrPending)
+		_, later := w.newLease(w.backend)
+		wantIs(t, "Settle", settle(later, strings.Repeat("v", half-lease.PendingCost), time.Hour), lease.ErrPending)
+		w.at(30 * time.Second)
+		w.wantErr(store.ErrLost)
+		wantEnd(t, later, nil)
+	})
+}
+
+// A later lease that cannot store the value either has its short one, too.
+func TestSettleByALaterLeaseWithTheShortValue(t *testing.T) {
+	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
+		w.settleShort(0, lease.MaxBacklog/3)
+		_, h := w.newLease(w.backend)
+		_, err := w.backlog.SettleBy(w.Context(), keyOf(0), h)
+		wantIs(t, "SettleBy", err, lease.ErrPending)
+		w.settlePending(1, lease.MaxBacklog/3-1)
+		if s := w.backlog.Stats(); s.Pending != 3 || s.GivenUp != 1 {
+			w.Errorf("%+v, want all three pending, one of them short", s)
+		}
+	}, withoutRenewal)
+}
+
 // A short value that is no shorter, or whose value is small, takes no place.
 func TestShortValueThatIsNotShorter(t *testing.T) {
 	run(t, map[string][]answer{"settle": {down}}, func(w *world) {

@@ -136,20 +136,24 @@ func TestCloseGoesOnWhileValuesAreStored(t *testing.T) {
 	t.Parallel()
 	const n = 100
 	for name, test := range map[string]struct {
-		answer answer
-		sent   int
-		stats  lease.BacklogStats
+		answers []answer
+		sent    int
+		stats   lease.BacklogStats
 	}{
-		"slowly":          {slow(300*ms, ours), n, lease.BacklogStats{Stored: n}},
-		"without a reply": {lost, 32, lease.BacklogStats{GivenUp: n}},
-		"slow errors":     {slow(300*ms, down), 64, lease.BacklogStats{GivenUp: n}},
+		"slowly":          {[]answer{slow(300*ms, ours)}, n, lease.BacklogStats{Stored: n}},
+		"without a reply": {[]answer{lost}, 32, lease.BacklogStats{GivenUp: n}},
+		"slow errors":     {[]answer{slow(300*ms, down)}, 64, lease.BacklogStats{GivenUp: n}},
+		"slow errors once": {
+			slices.Concat(slices.Repeat([]answer{slow(300*ms, ours)}, 64), slices.Repeat([]answer{slow(300*ms, down)}, 32), []answer{ours}),
+			n, lease.BacklogStats{Stored: n - 32, GivenUp: 32},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
 				w.settlePending(n, 100)
 				w.at(10 * time.Second)
-				w.answerWith("settle", test.answer)
+				w.answerWith("settle", test.answers...)
 				w.forget()
 				_ = w.close()
 				if got := w.count("settle"); got != test.sent {

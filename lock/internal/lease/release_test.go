@@ -126,6 +126,16 @@ func TestReleaseAfterAnExtend(t *testing.T) {
 	}, withoutRenewal)
 }
 
+func TestReleaseInBackground(t *testing.T) {
+	t.Parallel()
+	run(t, map[string][]answer{"release": {slow(time.Second, ours)}}, func(w *world) {
+		w.first.ReleaseInBackground(context.Background())
+		w.at(time.Second)
+		w.sent("release 0s")
+		w.wantPhase("ended")
+	}, withoutRenewal)
+}
+
 // fault: first try of a claim lost, second granted, lease settled. Expected: the first is released if it arrives when the
 // value has expired, also if another has the key at the Settle.
 func TestSettleOfAClaimThatMayReturn(t *testing.T) {
