@@ -55,20 +55,6 @@ func ExampleFunc() {
 	// Output: evt_1 <nil>
 }
 
-func ExampleHeader() {
-	key := keyfunc.Header("Idempotency-Key")
-	for _, line := range []string{`"abc"`, `abc`, `"abc";v=1`, `"a\"c"`} {
-		r := httptest.NewRequest(http.MethodPost, "/", nil)
-		r.Header.Set("Idempotency-Key", line)
-		fmt.Println(key(r))
-	}
-	// Output:
-	// abc <nil>
-	// abc <nil>
-	// abc <nil>
-	// a"c <nil>
-}
-
 func ExampleRoute() {
 	sub := http.StripPrefix("/v1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Println(r.URL.Path)
@@ -151,28 +137,6 @@ func ExampleHost() {
 	r.Header.Set("Idempotency-Key", "abc")
 	fmt.Println(key(r))
 	// Output: 30:17:4:POST9:/payments3:ada3:abc12:shop.example <nil>
-}
-
-func ExampleCompose() {
-	key := keyfunc.Compose(keyfunc.Header("Idempotency-Key"), keyfunc.Route())
-	r := httptest.NewRequest(http.MethodPost, "/orders", nil)
-	fmt.Println(key(r))
-
-	r.Header.Set("Idempotency-Key", "abc")
-	fmt.Println(key(r))
-	// Output:
-	//  keyfunc: the request has no key in the header Idempotency-Key
-	// 3:abc15:4:POST7:/orders <nil>
-}
-
-// An operator knows what a customer has sent, and looks for its key in Redis: locker.StorageKey hashes it.
-func ExampleStandardKey() {
-	r := httptest.NewRequest(http.MethodPost, "/payments?source=app", nil)
-	r.Header.Set("Idempotency-Key", `"8e03978e-40d5"`)
-	key, _ := keyfunc.Standard(keyfunc.User(userID))(signedIn(r, "ada"))
-
-	fmt.Println(key == keyfunc.StandardKey("ada", "POST", "/payments", "8e03978e-40d5"))
-	// Output: true
 }
 
 // An API whose documentation calls keys opaque strings.

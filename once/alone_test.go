@@ -2,12 +2,9 @@ package once_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 
-	"github.com/onceguard/onceguard/keyfunc"
-	"github.com/onceguard/onceguard/middleware"
 	"github.com/onceguard/onceguard/once"
 )
 
@@ -35,26 +32,5 @@ func TestAlone(t *testing.T) {
 		d.want(d.do(d.charge, scope("bob")), 2, false, "executed")
 		d.wantError(d.do(fails(once.NothingHappened(errDeclined)), id("2")), "declined", false, "freed")
 		d.want(d.do(d.charge, id("2")), 4, false, "executed")
-	})
-}
-
-// What a middleware's Resolve frees, the operators' command and page free. A response cannot be a function's result.
-func TestAloneFreedByTheOtherDoor(t *testing.T) {
-	alone(t, func(d *desk, j *memJournal) {
-		d.do(fails(once.Unknown(errDeclined)))
-		e := d.event("unknown")
-		j.overdue()
-		m := middleware.New(d.locker, keyfunc.Anonymous(), middleware.WithJournal(j))
-		resolve := func(r middleware.Resolution) error { return m.Resolve(d.t.Context(), e.Key, j.rows[e.Key].Token, r) }
-		if err := resolve(middleware.Responded(201, nil, nil)); !errors.Is(err, middleware.ErrResolution) {
-			d.t.Errorf("a response: %v, want ErrResolution", err)
-		}
-		if err := resolve(middleware.NothingHappened()); err != nil {
-			d.t.Fatal(err)
-		}
-		d.want(d.do(d.charge), 2, false, "executed")
-		if seen, err := m.Inspect(d.t.Context(), e.Key); err != nil || seen.Stored == nil || seen.Run != middleware.FunctionRun {
-			d.t.Errorf("Inspect: %+v, %v", seen.Stored, err)
-		}
 	})
 }

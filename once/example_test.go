@@ -107,27 +107,6 @@ func ExampleDo_consumer() {
 	// ack; an earlier delivery has failed for good: card declined
 }
 
-// A key is used for two different orders.
-func ExampleKey() {
-	locker, stop := startLocker()
-	defer stop()
-	guard := once.New(locker)
-
-	for _, amount := range []int{1250, 1250, 9999} {
-		order := Order{"ann", amount}
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7", Input: order}
-		_, replayed, err := once.Do(context.Background(), guard, key, func(ctx context.Context) (Receipt, error) {
-			return charge(ctx, order)
-		})
-		fmt.Println(replayed, errors.Is(err, once.ErrReused))
-	}
-	// Output:
-	// charging ann 1250
-	// false false
-	// true false
-	// false true
-}
-
 // With WithAtMostOnce the function says what it knows about its effect.
 func ExampleWithAtMostOnce() {
 	locker, stop := startLocker()
@@ -149,34 +128,6 @@ func ExampleWithAtMostOnce() {
 	// false no connection
 	// false card declined
 	// true card declined
-}
-
-// It is not known whether the charge took effect. An operator finds out.
-func ExampleGuard_Resolve() {
-	locker, stop := startLocker()
-	defer stop()
-	guard := once.New(locker, once.WithAtMostOnce())
-	ctx := context.Background()
-
-	var storageKey string
-	call := func() {
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
-		receipt, replayed, err := once.Do(ctx, guard, key, func(ctx context.Context) (Receipt, error) {
-			storageKey = once.FromContext(ctx).Key()
-			return Receipt{}, once.Unknown(errors.New("the provider did not answer"))
-		})
-		fmt.Println(receipt.Payment, replayed, err)
-	}
-	call()
-	info, err := locker.Inspect(ctx, storageKey)
-	if err != nil {
-		fmt.Println(err)
-	}
-	err = guard.Resolve(ctx, storageKey, info.Token, Receipt{"p-1"}, nil)
-	fmt.Println(errors.Is(err, lock.ErrLive)) // the lease has not run out yet
-	// Output:
-	//  false the provider did not answer
-	// true
 }
 
 func ExampleFromContext() {

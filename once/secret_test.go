@@ -39,58 +39,43 @@ func (c card) MarshalJSON() ([]byte, error) { return nil, errors.New("card " + s
 //
 // fault: two services use one key for values of two types, with WithEncryption. Expected: no error has the decrypted value
 func TestValuesStayOutOfErrors(t *testing.T) {
-	key := bytes.Repeat([]byte{1}, 32)
-	number := once.Key{Operation: "charge", Scope: "ann", ID: "1"}
+	t.Parallel()
 	for name, codec := range map[string]once.Option{
 		"JSON": once.WithCompression(1 << 20), "another codec": once.WithCodec(quoting, unquoting),
 	} {
-		t.Run(name, func(t *testing.T) {
-			both(t, func(t *testing.T, b redistest.Backend) {
-				d := open(t, b, once.WithEncryption(key), codec)
-				check := func(what string, returned error, e once.Event, outcome once.Outcome, types ...string) {
-					t.Helper()
-					text := fmt.Sprintf("%v %+v %v", returned, e, e.Err)
-					if e.Outcome != outcome || e.Err == nil || strings.Contains(text, secret) {
-						t.Errorf("%s: %s, want %s, an error, and no value", what, text, outcome)
-					}
-					for _, of := range types {
-						if !strings.Contains(e.Err.Error(), of) {
-							t.Errorf("%s: %v does not name %s", what, e.Err, of)
-						}
-					}
-				}
-				_, _, err := once.Do(t.Context(), d.guard, number, func(context.Context) (int64, error) { return 4111111111111111, nil })
-				if e := <-d.events; err != nil || e.Outcome != "executed" {
-					t.Fatal(err, e)
-				}
-				_, _, err = once.Do(t.Context(), d.guard, number, func(context.Context) (int8, error) { return 0, nil })
-				if !errors.Is(err, once.ErrUnreadable) {
-					t.Errorf("%v, want ErrUnreadable", err)
-				}
-				check("another type", err, <-d.events, "unreadable", "int8")
-
-				d.doOther(t, "2", card(secret))
-				check("a value without JSON", nil, <-d.events, "not-stored", "once_test.card")
-
-				a := d.do(d.charge, id("3"), input(card(secret)))
-				check("an Input without JSON", a.err, <-d.events, "invalid-key", "once_test.card")
-
-				err = d.guard.Resolve(t.Context(), b.Keys(t)[0], "", card(secret), nil)
-				if !errors.Is(err, once.ErrResolution) || strings.Contains(err.Error(), secret) {
-					t.Errorf("Resolve: %v", err)
-				}
-			})
-		})
+		b := redistest.Mini(t)
+		d := open(t, b, once.WithEncryption(bytes.Repeat([]byte{1}, 32)), codec)
+		check := func(what string, err error, outcome once.Outcome, named string) {
+			t.Helper()
+			e := <-d.events
+			text := fmt.Sprintf("%v %+v %v", err, e, e.Err)
+			if e.Outcome != outcome || strings.Contains(text, secret) || !strings.Contains(text, named) {
+				t.Errorf("%s: %s: %s, want %s, the type %s and no value", name, what, text, outcome, named)
+			}
+		}
+		_, _, err := as(d, "1", int64(4111111111111111))
+		check("a value", err, "executed", "")
+		_, _, err = as(d, "1", int8(0))
+		if check("another type", err, "unreadable", "int8"); !errors.Is(err, once.ErrUnreadable) {
+			t.Errorf("%s: %v, want ErrUnreadable", name, err)
+		}
+		_, _, err = as(d, "2", any(card(secret)))
+		check("a value without JSON", err, "not-stored", "once_test.card")
+		check("an Input without JSON", d.do(d.charge, id("3"), input(card(secret))).err, "invalid-key", "once_test.card")
+		err = d.guard.Resolve(t.Context(), b.Keys(t)[0], "", card(secret), nil)
+		if !errors.Is(err, once.ErrResolution) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: Resolve: %v", name, err)
+		}
 	}
 }
 
-// doOther calls a function that returns v.
-func (d *desk) doOther(t *testing.T, id string, v any) {
-	t.Helper()
+// as calls a function that returns v, of its type, for a message of ann.
+func as[T any](d *desk, id string, v T) (T, bool, error) {
 	key := once.Key{Operation: "charge", Scope: "ann", ID: id}
-	if _, _, err := once.Do(t.Context(), d.guard, key, func(context.Context) (any, error) { return v, nil }); err != nil {
-		t.Error(err)
-	}
+	return once.Do(d.t.Context(), d.guard, key, func(context.Context) (T, error) {
+		d.runs.Add(1)
+		return v, nil
+	})
 }
 
 // fault: a codec panics: while the value is encoded, while it is decoded, and the Input of a Key. Expected: the panic goes on, the

@@ -26,18 +26,14 @@ func TestValueThatCannotBeStored(t *testing.T) {
 		d.wantRefused(d.do(d.charge, id("2")), once.ErrNotStored, "not-replayable")
 		d.wantRefused(d.do(d.charge, id("2"), input("other")), once.ErrReused, "reused")
 
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "3"}
-		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (chan int, error) {
-			return make(chan int), nil
-		})
-		if v == nil || replayed || err != nil {
+		if v, replayed, err := as(d, "3", make(chan int)); v == nil || replayed || err != nil {
 			t.Errorf("no JSON: %v, %v, %v", v, replayed, err)
 		}
 		if e := d.event("not-stored"); e.Err == nil {
 			t.Error("no JSON: the Event has no error")
 		}
 		d.wantRefused(d.do(d.charge, id("3"), input(nil)), once.ErrNotStored, "not-replayable")
-		d.wantRuns(2)
+		d.wantRuns(3)
 	})
 }
 
@@ -62,11 +58,7 @@ func TestStoredValueThatTCannotTake(t *testing.T) {
 		d := open(t, b)
 		d.want(d.do(noted(1)), 1, false, "executed")
 		type other struct{ Number, Note int } // json.Unmarshal sets Number, and fails at Note
-		key := once.Key{Operation: "charge", Scope: "ann", ID: "1"}
-		v, replayed, err := once.Do(t.Context(), d.guard, key, func(context.Context) (other, error) {
-			t.Error("it ran")
-			return other{}, nil
-		})
+		v, replayed, err := as(d, "1", other{7, 7})
 		if v != (other{}) || replayed || !errors.Is(err, once.ErrUnreadable) {
 			t.Errorf("%v, %v, %v", v, replayed, err)
 		}

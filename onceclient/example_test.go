@@ -96,21 +96,3 @@ func ExampleProblemType() {
 	}
 	// Output: look into the ledger before anything is sent again
 }
-
-// The hook gets one Attempt for each try, with nothing in it that must not be logged.
-func ExampleWithObserver() {
-	url, _, stop := shop()
-	defer stop()
-	client := &http.Client{Transport: onceclient.New(nil, onceclient.WithObserver(func(_ context.Context, a onceclient.Attempt) {
-		fmt.Printf("try %d: status %d, failed: %t, again: %t\n", a.Number, a.Status, a.Err != nil, a.Pause > 0)
-	}))}
-	defer client.CloseIdleConnections()
-	resp, err := client.Post(url+"/orders", "application/json", strings.NewReader(`{}`))
-	if err != nil {
-		panic(err)
-	}
-	resp.Body.Close()
-	// Output:
-	// try 1: status 0, failed: true, again: true
-	// try 2: status 201, failed: false, again: false
-}

@@ -134,23 +134,3 @@ func TestErrorsThatAreNotRepeated(t *testing.T) {
 		}
 	}
 }
-
-// A failure closes no idle connections: the base may be shared.
-func TestConnectionsOfOthersStay(t *testing.T) {
-	t.Parallel()
-	base := &closing{fakeBase: fakeBase{steps: []step{problem(400, "else")}}}
-	client := &http.Client{Transport: onceclient.New(base)}
-	if _, _, err := do(t, client, post(t, t.Context(), orders, nil)); err != nil || base.closed != 0 {
-		t.Errorf("got %v, closed %d times", err, base.closed)
-	}
-	if client.CloseIdleConnections(); base.closed != 1 {
-		t.Errorf("closed %d times, want once", base.closed)
-	}
-}
-
-type closing struct {
-	fakeBase
-	closed int
-}
-
-func (c *closing) CloseIdleConnections() { c.closed++ }

@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	chimiddleware "github.com/go-chi/chi/v5/middleware"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
@@ -338,22 +336,4 @@ func TestRunPanicsOnAnIncompleteCase(t *testing.T) {
 			oncetest.Run(t, c)
 		}()
 	}
-}
-
-// A service as the README has it passes, with chi and all that is mounted around the route.
-func TestRunOnARouter(t *testing.T) {
-	t.Parallel()
-	p := new(payments)
-	oncetest.Run(t, oncetest.Case{
-		Handler: func(client redis.UniversalClient) http.Handler {
-			r := chi.NewRouter()
-			r.Use(chimiddleware.RequestID, chimiddleware.Compress(5))
-			r.Use(func(next http.Handler) http.Handler { return recovering(next.ServeHTTP) })
-			once := protected(t, p.pay, standard, middleware.WithAtMostOnce(), middleware.WithRequired(), middleware.WithWait(30*time.Second))
-			r.Method(http.MethodPost, "/payments", once(client))
-			return r
-		},
-		Request: payment("ann", "1250"), Effects: p.count,
-		OtherRequest: payment("ann", "99"), OtherUser: payment("bob", "1250"),
-	})
 }
