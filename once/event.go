@@ -57,9 +57,6 @@ type Event struct {
 	// Age is the time since the replayed result was completed, by the wall clocks of two processes. It is never
 	// negative, and 0 if none was replayed.
 	Age time.Duration
-	// FirstRunning and FirstEnded are those of [Refused], if Outcome is "reused".
-	FirstRunning bool
-	FirstEnded   time.Time
 
 	// The phases of the call, in the order of time. They do not overlap. A phase that did not happen is zero.
 	Claim   Phase // the key was claimed in Redis, or found to be taken
@@ -73,7 +70,6 @@ type Event struct {
 func (c *call) report(result *run.Result, failed bool) {
 	e := Event{
 		Outcome: result.Outcome, Failed: failed, Err: result.Err, Size: result.Size, Settle: result.Settle,
-		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
 	}
 	if result.Kind == run.Stored {
 		e.Age = max(0, time.Since(result.Record.Completed))

@@ -13,7 +13,6 @@ import (
 func OfCall(e *once.Event) *middleware.Event {
 	return &middleware.Event{
 		Outcome: middleware.Outcome(e.Outcome), Key: e.Key, Err: e.Err, Size: e.Size, Age: e.Age, Pending: errors.Is(e.Err, lock.ErrPending),
-		FirstRunning: e.FirstRunning, FirstEnded: e.FirstEnded,
 		Claim: middleware.Phase(e.Claim), Wait: middleware.Phase(e.Wait), Journal: middleware.Phase(e.Journal),
 		Handler: middleware.Phase(e.Run), Settle: middleware.Phase(e.Settle),
 	}
