@@ -30,10 +30,6 @@ var (
 
 	// ErrTooLong means that the transaction was rolled back because the response is longer than the door stores.
 	ErrTooLong = errors.New("journal: the response is too long to be stored")
-
-	// ErrUncommitted means that code which runs its own transaction returned no error, but has not stored the record in
-	// it. It is not known whether that transaction was committed.
-	ErrUncommitted = errors.New("journal: the transaction ended without the journal's record")
 )
 
 // transactor is a run with a journal, as its door puts it into the context of the operation under [inrun.Key]. Both
@@ -78,9 +74,8 @@ func FromContext(ctx context.Context) (run Run, of Journal, ok bool) {
 // Transact returns nil if and only if the transaction is committed. Its errors are
 //
 //   - [ErrAnswered]: the door answers by itself, because another run's response is stored, because it is not known
-//     whether this transaction was committed, or because the run has committed a transaction before.
-//   - [ErrUncommitted]: do has returned nil without a successful seal, or its last attempt has written a response without
-//     one. It is not known what do has done. The door answers by itself.
+//     whether this transaction was committed, or because the run has committed a transaction before. It is not known what do
+//     has done if it has returned nil without a successful seal, or if its last attempt has written a response without one.
 //   - any other error, such as do's own: nothing has happened, and the response is as it was before the call. The
 //     operation answers, or calls Transact again. At the HTTP door, middleware.ErrCommitted means that a part of the
 //     response was sent before.

@@ -13,7 +13,7 @@ import (
 
 // answers are the errors of Do that tell a consumer what to do with its message.
 func answers() map[string]error {
-	all := map[string]error{"StoredError": &once.StoredError{Text: "declined"}}
+	all := map[string]error{"StoredError": new(once.StoredError)}
 	for _, reason := range []error{
 		once.ErrInFlight, once.ErrFailed, once.ErrUnavailable, once.ErrNotKnownYet, once.ErrReused, once.ErrNotStored,
 		once.ErrOutcomeUnknown, once.ErrUnreadable, once.ErrInvalidKey,

@@ -67,7 +67,7 @@ func (g *Guard) decode(payload []byte, v any) error {
 		}
 		return nil
 	case len(payload) > 0 && payload[0] == record.FormError:
-		return &StoredError{Text: string(payload[1:])}
+		return &StoredError{string(payload[1:])}
 	}
 	return fmt.Errorf("%w: %w", ErrUnreadable, errUnknownForm)
 }

@@ -104,10 +104,10 @@ func (r *Refused) Unwrap() []error {
 
 // StoredError is the error of a [Do] whose key has a stored error: that of [Final] or, with [WithAtMostOnce] and with an
 // intent journal, any error without a mark. Only its text was stored.
-type StoredError struct{ Text string }
+type StoredError struct{ text string }
 
 // Error returns the text.
-func (e *StoredError) Error() string { return e.Text }
+func (e *StoredError) Error() string { return e.text }
 
 const retryPause = time.Second
 

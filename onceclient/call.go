@@ -119,7 +119,7 @@ func (c *call) pauseAfter(last outcome) time.Duration {
 // no try has sent anything.
 func (c *call) gaveUp(last outcome) error {
 	e := &GaveUpError{
-		Key: c.key, Attempts: c.attempts, Elapsed: time.Since(c.began),
+		Key: c.key, Attempts: c.attempts, elapsed: time.Since(c.began),
 		Status: last.Status, Problem: last.Problem, Err: last.Err,
 	}
 	ctx := c.req.Context()

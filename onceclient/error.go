@@ -14,13 +14,13 @@ import (
 // Find it with errors.As. An http.Client whose Timeout is over first returns another error. So a Transport gives up
 // shortly before the deadline of the request's context, which that Timeout sets.
 type GaveUpError struct {
-	Key      string        // as it was sent, without quotes; Error does not contain it
-	Attempts int           // at least 1
-	Elapsed  time.Duration // since the first try began
-	Status   int           // of the response to the last try, which called for a repetition; 0 without one
-	Problem  string        // the type of that response's problem document, if it was read
-	Err      error         // the context's error if that ended the call; else why the last try got no response; nil if it got one
+	Key      string // as it was sent, without quotes; Error does not contain it
+	Attempts int    // at least 1
+	Status   int    // of the response to the last try, which called for a repetition; 0 without one
+	Problem  string // the type of that response's problem document, if it was read
+	Err      error  // the context's error if that ended the call; else why the last try got no response; nil if it got one
 
+	elapsed time.Duration // since the first try began
 	timeout bool
 }
 
@@ -34,7 +34,7 @@ func (e *GaveUpError) text(outcome string) string {
 	if e.Attempts == 1 {
 		tries = "try"
 	}
-	text := fmt.Sprintf("onceclient: %s after %d %s in %v", outcome, e.Attempts, tries, e.Elapsed.Round(time.Millisecond))
+	text := fmt.Sprintf("onceclient: %s after %d %s in %v", outcome, e.Attempts, tries, e.elapsed.Round(time.Millisecond))
 	if e.Status != 0 {
 		text += fmt.Sprintf(", last status %d", e.Status)
 	}

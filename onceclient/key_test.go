@@ -226,12 +226,4 @@ func TestKeyIsNotLogged(t *testing.T) {
 			t.Errorf("logged:\n%s", out.String())
 		}
 	})
-	for want, e := range map[string]*onceclient.GaveUpError{
-		"onceclient: outcome unknown after 1 try in 1.5s: " + errNetwork.Error(): {Attempts: 1, Elapsed: 1500 * time.Millisecond, Err: errNetwork},
-		"onceclient: outcome unknown after 7 tries in 1m0s, last status 409":     {Attempts: 7, Elapsed: time.Minute, Status: 409},
-	} {
-		if e.Error() != want {
-			t.Errorf("got %q, want %q", e.Error(), want)
-		}
-	}
 }

@@ -66,7 +66,7 @@ func TestBodies(t *testing.T) {
 		"long":                   {book(), 4, nil, 3, []step{later}, "book", "later", false},
 		"long, of unknown":       {book(), -1, nil, 3, []step{later}, "book", "later", false},
 		"none is kept":           {book(), -1, nil, 0, []step{later}, "book", "later", false},
-		"long, and it fails":     {book(), 4, nil, 3, []step{fail}, "book", errNetwork.Error(), true},
+		"long, and it fails":     {book(), 4, nil, 3, []step{fail}, "book", "1 try in 0s: " + errNetwork.Error(), true},
 		"GetBody":                {book(), 4, again, 0, []step{fail, created}, "book,book", "done", false},
 		"GetBody fails":          {book(), 4, gone, 0, []step{later}, "book", "unreadable", true},
 		"error while it is read": {io.MultiReader(book(), unreadable), -1, nil, 9, []step{created}, "", "unreadable", false},

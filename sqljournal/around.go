@@ -7,6 +7,9 @@ import (
 	"github.com/onceguard/onceguard/journal"
 )
 
+// errNeverComplete is the error of an fn that returned nil and did not call complete.
+var errNeverComplete = errors.New("sqljournal: the transaction ended without the journal's record")
+
 // Around is [Journal.InTx] for code that owns its transaction, such as pgx, sqlc, gorm or ent. fn runs that transaction
 // in the journal's database, and calls complete last in it, right before the commit. fn must return nil if and only if
 // its commit has succeeded. If complete fails, fn rolls back and returns that error.
@@ -37,8 +40,8 @@ import (
 //
 // How long a COMMIT may take is up to fn: the 3 s of InTx begin when fn has returned its error.
 //
-// Around's errors are those of InTx, and [journal.ErrUncommitted] if fn returned nil and never called complete, or its
-// last attempt wrote a response and did not call complete. What fn has committed then is not protected. An attempt that
+// Around's errors are those of InTx, one that says so if fn returned nil and never called complete, and
+// [journal.ErrAnswered] if its last attempt wrote a response and did not call complete. What fn has committed then is not protected. An attempt that
 // does neither looks like the end of the one before: Around returns nil, and the earlier attempt's response is sent. In
 // a run without a journal, and outside of a run, complete does nothing.
 func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) error) error) error {
@@ -49,7 +52,7 @@ func (j *Journal) Around(ctx context.Context, fn func(complete func(Execer) erro
 	case !ok:
 		return fn(func(Execer) error { return nil })
 	}
-	errComplete := journal.ErrUncommitted // until complete is called
+	errComplete := errNeverComplete // until complete is called
 	return journal.Transact(ctx,
 		func(seal func() (journal.Commit, error)) error {
 			err := fn(func(e Execer) error {

@@ -29,7 +29,7 @@ import (
 //
 // The other errors are those of once.Do. If it is still unknown after 3 s whether the transaction was committed, the
 // error is [once.ErrNotKnownYet], and a later call finds out. A value that is longer than 1 MiB is
-// [journal.ErrTooLong], and nothing is committed. If g has no journal of this package, the error is [ErrOtherJournal], and
+// [journal.ErrTooLong], and nothing is committed. If g has no journal of this package, the error says so, and
 // f is not called.
 //
 // The transaction is rolled back if the context of f ends before the commit: see once.Do. Do may be called
@@ -42,7 +42,7 @@ func Do[T any](
 		run, of, _ := journal.FromContext(ctx)
 		j, ok := of.(*Journal)
 		if !ok {
-			return none, once.NothingHappened(ErrOtherJournal)
+			return none, once.NothingHappened(errOtherJournal)
 		}
 		t := recordingTx{journal: j, forRun: run, ctx: ctx, opts: opts}
 		called, sealed := false, false

@@ -108,7 +108,7 @@ func TestDoWithoutTheJournal(t *testing.T) {
 	locker, _ := newLocker(t)
 	in.guard = once.New(locker)
 	_, _, err := in.take()
-	mustFail(t, "Do", err, sqljournal.ErrOtherJournal)
+	mustFail(t, "Do", err, sqljournal.ErrOther)
 	if in.calls != 0 {
 		t.Error("the function was called")
 	}

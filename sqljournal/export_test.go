@@ -24,6 +24,9 @@ func (j *Journal) FindEntry(ctx context.Context, run journal.Run, commitSent boo
 }
 
 var (
+	ErrNeverComplete = errNeverComplete
+	ErrOther         = errOtherJournal
+
 	JoinNote  = joinNote
 	SplitNote = splitNote
 

@@ -8,15 +8,15 @@ import (
 	"github.com/onceguard/onceguard/journal"
 )
 
-// ErrOtherJournal means that the run was begun in another journal than the one that InTx, Around or Note was called on.
+// errOtherJournal means that the run was begun in another journal than the one that InTx, Around or Note was called on.
 // Nothing has happened. Use the journal that was given to middleware.WithJournal.
-var ErrOtherJournal = errors.New("sqljournal: the run belongs to another journal")
+var errOtherJournal = errors.New("sqljournal: the run belongs to another journal")
 
 // runHere returns the run that ctx belongs to. ok is false outside of a run, and in a run without a journal.
 func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err error) {
 	run, of, ok := journal.FromContext(ctx)
 	if ok && of != journal.Journal(j) {
-		return journal.Run{}, false, ErrOtherJournal
+		return journal.Run{}, false, errOtherJournal
 	}
 	return run, ok, nil
 }
@@ -37,7 +37,7 @@ func (j *Journal) runHere(ctx context.Context) (run journal.Run, ok bool, err er
 //   - an error of fn or of the database,
 //   - [journal.ErrNoResponse] or [journal.ErrTooLong]: the response cannot be stored,
 //   - middleware.ErrCommitted: a byte of the response was sent already,
-//   - [ErrOtherJournal].
+//   - an error because the run belongs to another journal.
 //
 // In MySQL a statement may end the transaction: a deadlock rolls it back, and DDL, which fn must not execute, commits it. If fn
 // returns the error of a deadlock, nothing has happened. Otherwise the effect of fn is unknown, and retries get 409 until an

@@ -123,7 +123,7 @@ func TestAroundCallsComplete(t *testing.T) {
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		s := newScene(t, d, mode)
 		err := s.j.Around(s.ctx, func(func(sqljournal.Execer) error) error { return nil })
-		mustFail(t, "never", err, journal.ErrUncommitted)
+		mustFail(t, "never", err, sqljournal.ErrNeverComplete)
 		s.x.record = nil
 		err = s.j.Around(s.ctx, func(complete func(sqljournal.Execer) error) error {
 			_ = complete(nil)
@@ -203,12 +203,12 @@ func TestOtherJournal(t *testing.T) {
 	eachMode(t, func(t *testing.T, d dbtest.Database, mode string) {
 		s := newScene(t, d, mode)
 		_, s.ctx = protected(sqljournal.Intent(s.db, namespace, d.Kind.Options()...), s.run, "response")
-		mustFail(t, "InTx", s.pay(), sqljournal.ErrOtherJournal)
+		mustFail(t, "InTx", s.pay(), sqljournal.ErrOther)
 		mustFail(t, "Around", s.j.Around(s.ctx, func(func(sqljournal.Execer) error) error {
 			t.Error("Around has called its function")
 			return nil
-		}), sqljournal.ErrOtherJournal)
-		mustFail(t, "Note", s.j.Note(s.ctx, nil), sqljournal.ErrOtherJournal)
+		}), sqljournal.ErrOther)
+		mustFail(t, "Note", s.j.Note(s.ctx, nil), sqljournal.ErrOther)
 		s.mustStand()
 	})
 }

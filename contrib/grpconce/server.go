@@ -114,7 +114,7 @@ func do(ctx context.Context, g *once.Guard, key once.Key, handler func(context.C
 	case errors.As(err, &own):
 		stored = own.reply
 	case errors.As(err, &earlier):
-		stored = parseReply(earlier.Text)
+		stored = parseReply(earlier.Error())
 	case errors.As(err, &refused):
 		return nil, refusedStatus(refused)
 	}

@@ -75,6 +75,7 @@ type transaction struct {
 var (
 	errLeftOpen     = errors.New("onceguard: the handler returned before its transaction had ended")
 	errInterrupted  = errors.New("onceguard: the transaction panicked, or called runtime.Goexit, after its response was sealed")
+	errUncommitted  = fmt.Errorf("%w: the transaction ended without the journal's record", journal.ErrAnswered)
 	errTwice        = fmt.Errorf("%w: the run has committed a transaction", journal.ErrAnswered)
 	errConcurrentTx = errors.New("onceguard: the run has a transaction that has not ended")
 	errEnded        = errors.New("onceguard: the handler has returned")
@@ -143,7 +144,7 @@ func (t *transaction) runTx(
 		isStored = lookErr == nil && isOurEnd(entry, t.run, t.record)
 	}
 	if !isStored { // do may have committed something without its record
-		return txState{phase: txUnknown, cause: journal.ErrUncommitted}, journal.ErrUncommitted
+		return txState{phase: txUnknown, cause: errUncommitted}, errUncommitted
 	}
 	return txState{phase: txCommitted}, nil
 }

@@ -72,7 +72,7 @@ func TestTransactionEnds(t *testing.T) {
 	}{
 		"committed":                 {sealed, nil, nil, []string{"begin", "seal", "keep"}, journal.ErrAnswered, run.Own},
 		"sealed twice":              {func(s seal) error { return errors.Join(sealed(s), sealed(s)) }, nil, nil, []string{"begin", "seal", "seal", "keep"}, journal.ErrAnswered, run.Own},
-		"not sealed":                {unsealed, nil, journal.ErrUncommitted, unknown, journal.ErrAnswered, run.CommitUnknown},
+		"not sealed":                {unsealed, nil, journal.ErrAnswered, unknown, journal.ErrAnswered, run.CommitUnknown},
 		"failed":                    {fail(unsealed), nothing, errDo, rolledBack, nil, run.Own},
 		"failed, own row begun":     {fail(unsealed), found(journal.Begun, true), errDo, rolledBack, nil, run.Own},
 		"failed, own row runs":      {fail(unsealed), found(journal.Running, true), errDo, rolledBack, nil, run.Own},
@@ -219,7 +219,7 @@ func TestCommitUnknown(t *testing.T) {
 			r.CutOff()
 			result := r.Conclude(run.Ending{How: run.Whole})
 			want(t, result, run.CommitUnknown, run.OutcomeRunUnknown)
-			if isPending := errors.Is(result.Err, lock.ErrPending); isPending != (test.keep > 0) || !errors.Is(result.Err, journal.ErrUncommitted) {
+			if isPending := errors.Is(result.Err, lock.ErrPending); isPending != (test.keep > 0) || !errors.Is(result.Err, journal.ErrAnswered) {
 				t.Errorf("%v, want it to be pending: %v", result.Err, test.keep > 0)
 			}
 			if test.keep == 0 {
@@ -255,10 +255,10 @@ func TestChangedSinceSeal(t *testing.T) {
 		}, nil, run.Own, run.OutcomeExecuted},
 		"not committed": {func(journal.Commit) (journal.Entry, error) {
 			return journal.Entry{}, nil
-		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeRunUnknown},
+		}, journal.ErrAnswered, run.CommitUnknown, run.OutcomeRunUnknown},
 		"not known": {func(c journal.Commit) (journal.Entry, error) {
 			return journal.Entry{State: journal.Done, Token: c.Run.Token, Record: c.Record, Left: time.Hour}, failed
-		}, journal.ErrUncommitted, run.CommitUnknown, run.OutcomeRunUnknown},
+		}, journal.ErrAnswered, run.CommitUnknown, run.OutcomeRunUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
