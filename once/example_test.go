@@ -147,3 +147,60 @@ func ExampleFromContext() {
 	// Idempotency-Key for the provider: true
 	// <nil>
 }
+
+// paymentsJournal stands for the table of sqljournal.Intent.
+type paymentsJournal struct{ *memJournal }
+
+func (paymentsJournal) Namespace() string { return "payments" }
+
+// openJournal stands for sqljournal.Intent(db, "payments") at your program's start.
+func openJournal() paymentsJournal { return paymentsJournal{newJournal(true)} }
+
+// Redis forgets everything between two deliveries. The journal, a table in your database, has the result.
+func ExampleWithJournal() {
+	server, locker, stop := startServer()
+	defer stop()
+	journal := openJournal() // sqljournal.Intent(db, "payments")
+	guard := once.New(locker, once.WithJournal(journal))
+
+	deliver := func() {
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "m-7"}
+		receipt, replayed, err := once.Do(context.Background(), guard, key, func(ctx context.Context) (Receipt, error) {
+			return charge(ctx, Order{"ann", 1250})
+		})
+		fmt.Println(receipt.Payment, replayed, err)
+	}
+	deliver()
+	server.FlushAll()
+	deliver()
+	// Output:
+	// charging ann 1250
+	// p-1 false <nil>
+	// p-1 true <nil>
+}
+
+// The charge got no reply. Without WithAtMostOnce a later call runs, once the lease has run out.
+func ExampleUnknown() {
+	server, locker, stop := startServer()
+	defer stop()
+	guard := once.New(locker)
+
+	call := func() error {
+		key := once.Key{Operation: "charge", Scope: "ann", ID: "order 7"}
+		_, _, err := once.Do(context.Background(), guard, key, func(context.Context) (Receipt, error) {
+			fmt.Println("charging")
+			return Receipt{}, once.Unknown(errors.New("the provider did not answer"))
+		})
+		return err
+	}
+	fmt.Println(call())
+	fmt.Println(errors.Is(call(), once.ErrInFlight)) // within the lease
+	server.FastForward(10 * time.Second)
+	fmt.Println(call())
+	// Output:
+	// charging
+	// the provider did not answer
+	// true
+	// charging
+	// the provider did not answer
+}
