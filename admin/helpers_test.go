@@ -3,7 +3,6 @@ package admin_test
 import (
 	"context"
 	"html"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/admin"
+	"github.com/onceguard/onceguard/internal/record"
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/lock"
@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// desk is a page, what an operator does there, and a service that has a Middleware of its own.
+// desk is a page, and what an operator does there.
 type desk struct {
 	t       *testing.T
 	backend redistest.Backend
@@ -31,10 +31,6 @@ type desk struct {
 	trail   []admin.Entry
 	refuse  func(admin.Entry) error // what audit returns
 	allowed bool
-
-	handler http.Handler
-	works   bool // or else no run knows its outcome
-	runs    int
 }
 
 // newDesk returns a desk with Redis, whose page knows the service's Middleware only if there are options of either.
@@ -47,19 +43,11 @@ func newDesk(t *testing.T, page []admin.Option, service ...middleware.Option) *d
 	return d
 }
 
-// open makes the service and the page.
+// open makes the page.
 func (d *desk) open(page []admin.Option, service ...middleware.Option) {
 	d.allowed = true
-	once := middleware.New(d.locker, keyfunc.Header("Idempotency-Key"), service...)
-	d.handler = once.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		d.runs++
-		if !d.works {
-			middleware.FromContext(r.Context()).Unknown()
-		}
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "classified response")
-	}))
 	if page != nil || service != nil {
+		once := middleware.New(d.locker, keyfunc.Header("Idempotency-Key"), service...)
 		page = append(slices.Clip(page), admin.WithMiddleware(once))
 	}
 	d.page = admin.Handler(d.locker, func(*http.Request) bool { return d.allowed }, func(_ *http.Request, e admin.Entry) error {
@@ -69,23 +57,6 @@ func (d *desk) open(page []admin.Option, service ...middleware.Option) {
 		}
 		return nil
 	}, page...)
-}
-
-// post sends a request to the service.
-func (d *desk) post() *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/classified-path", strings.NewReader("classified body"))
-	r.Header.Set("Idempotency-Key", "k")
-	w := httptest.NewRecorder()
-	d.handler.ServeHTTP(w, r)
-	return w
-}
-
-// strand leaves a request without an outcome, and returns its storage key.
-func (d *desk) strand() string {
-	d.post()
-	d.works = true
-	d.backend.Elapse(d.t, 11*time.Second)
-	return d.locker.StorageKey("k")
 }
 
 // stuck leaves an abandoned claim with a note and nothing else, and returns its storage key.
@@ -99,6 +70,22 @@ func (d *desk) stuck(note []byte) string {
 	claim.Lease.Abandon()
 	d.backend.Elapse(d.t, 11*time.Second)
 	return claim.Key
+}
+
+// note returns the note of a run.
+func note(door record.Door, journaled bool) []byte {
+	return (&record.Codec{Door: door}).EncodeNote(nil, "", record.Note{Journaled: journaled})
+}
+
+// stored checks that the key has a value with these texts.
+func (d *desk) stored(key string, texts ...string) {
+	d.t.Helper()
+	raw, _ := d.backend.Raw(d.t, key)
+	for _, text := range texts {
+		if !strings.Contains(raw, text) {
+			d.t.Errorf("no %q in %q", text, raw)
+		}
+	}
 }
 
 // answer is a page that was shown.

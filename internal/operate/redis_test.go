@@ -120,13 +120,23 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// What another program has written is left alone.
+// What another program has written is left alone. A time that is damaged, beyond the years of JSON, does not end a scan or keep
+// a key from being inspected.
 func TestForeign(t *testing.T) {
 	s := openMini(t)
 	client := redistest.NewClient(t, strings.TrimPrefix(s.url, "redis://"))
-	if err := client.Set(t.Context(), someKey, "not ours", 0).Err(); err != nil {
-		t.Fatal(err)
+	set := func(value string) {
+		if err := client.Set(t.Context(), someKey, value, time.Hour).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
+	claim := "OGc\x01" + strings.Repeat("t", 16) + "\x00" + strings.Repeat("0", 16) + strings.Repeat("\x00", 8)
+	for _, claimed := range []string{"\x7f\xff\xff\xff\xff\xff\xff\xff", "\x80\x00\x00\x00\x00\x00\x00\x00"} {
+		set(claim + claimed)
+		s.run("inspect -json "+someKey).want(exitDone, `"state":"held"`)
+		s.run("scan -json -namespace shop").want(exitDone, `"state":"held"`)
+	}
+	set("not ours")
 	change := " -reason r " + someKey + " -token " + someToken
 	s.run("inspect "+someKey).want(exitRefused, "foreign")
 	s.run("forget"+change).want(exitRefused, "foreign", "level=WARN", "msg=forget", "user=ops", "reason=r", "key="+someKey, "before=unknown")

@@ -58,7 +58,7 @@ func open(t *testing.T, d dbtest.Database) *shop {
 		s.url = "mysql://root@" + d.Server.Addr() + "/" + d.Name()
 	}
 	client := redis.NewClient(&redis.Options{Addr: s.redis.Addr()})
-	s.locker = lock.New(client, "shop", lock.WithOpTimeout(30*time.Second))
+	s.locker = lock.New(client, "shop", lock.WithOpTimeout(30*time.Second), lock.WithTTL(50*time.Second))
 	t.Cleanup(func() {
 		if err := s.locker.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -67,7 +67,7 @@ func open(t *testing.T, d dbtest.Database) *shop {
 	})
 	s.journal = sqljournal.Intent(d.Open(t), "shop", d.Kind.Options()...)
 	s.handler = middleware.Idempotency(s.locker, keyfunc.Standard(keyfunc.BasicUser()),
-		middleware.WithJournal(s.journal), middleware.WithMaxDuration(time.Minute))(
+		middleware.WithJournal(s.journal), middleware.WithMaxDuration(time.Hour))(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.runs++
 			if !s.works {
