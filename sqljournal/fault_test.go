@@ -168,7 +168,7 @@ func TestFindOutcome(t *testing.T) {
 			before.put(t, d, db, run)
 			for _, sent := range []bool{false, true} {
 				e, err := j.FindEntry(t.Context(), run, sent)
-				mustBe(t, string(before), e, err, want.state, want.record)
+				mustBe(t, before.name, e, err, want.state, want.record)
 			}
 			if before == nothing {
 				mustLook(t, j, run.Key, absent, "")

@@ -96,15 +96,15 @@ func TestForget(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, wrong := range []string{"", "value-" + i.Token, "done-" + i.Token, "unanswered-" + i.Token, run.Token} {
-				mustFail(t, string(s)+" by "+wrong, j.Forget(t.Context(), run.Key, wrong, true), sqljournal.ErrLost)
+				mustFail(t, s.name+" by "+wrong, j.Forget(t.Context(), run.Key, wrong, true), sqljournal.ErrLost)
 			}
 			if s == othersRunning {
-				mustFail(t, string(s), j.Forget(t.Context(), run.Key, i.Token, false), sqljournal.ErrRunning)
+				mustFail(t, s.name, j.Forget(t.Context(), run.Key, i.Token, false), sqljournal.ErrRunning)
 				mustLook(t, j, run.Key, running, "")
 			}
-			mustFail(t, string(s), j.Forget(t.Context(), run.Key, i.Token, s == othersRunning), nil)
+			mustFail(t, s.name, j.Forget(t.Context(), run.Key, i.Token, s == othersRunning), nil)
 			mustLook(t, j, run.Key, absent, "")
-			mustFail(t, string(s)+" again", j.Forget(t.Context(), run.Key, i.Token, false), nil)
+			mustFail(t, s.name+" again", j.Forget(t.Context(), run.Key, i.Token, false), nil)
 		}
 
 		// Who has seen a row without an outcome does not remove the outcome that its run has stored since.

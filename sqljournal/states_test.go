@@ -2,7 +2,6 @@ package sqljournal_test
 
 import (
 	"database/sql"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,41 +21,40 @@ const (
 )
 
 // standing is what stands under a key before an operation, of the run that the operation is for or of another.
-type standing string
+type standing struct {
+	name   string
+	isOwn  bool
+	state  int    // of the row; 0: there is none
+	record string // empty: none
+	left   time.Duration
+}
 
-const (
-	nothing         standing = "nothing"
-	ownBegun        standing = "own begun"
-	ownUnfinished   standing = "own unfinished"
-	ownTombstone    standing = "own done without a record"
-	ownDone         standing = "own done"
-	othersRunning   standing = "another's running"
-	othersUnfished  standing = "another's unfinished"
-	othersDone      standing = "another's done"
-	othersTombstone standing = "another's done without a record"
-	othersExpired   standing = "another's expired"
-	ownExpired      standing = "own expired"
+var (
+	nothing         = standing{name: "nothing"}
+	ownBegun        = standing{"own begun", true, 1, "", time.Hour}
+	ownUnfinished   = standing{"own unfinished", true, 1, "", -time.Minute}
+	ownTombstone    = standing{"own done without a record", true, 2, "", time.Hour}
+	ownDone         = standing{"own done", true, 2, "stored", time.Hour}
+	ownExpired      = standing{"own expired", true, 2, "stored", -time.Minute}
+	othersRunning   = standing{"another's running", false, 1, "", time.Hour}
+	othersUnfished  = standing{"another's unfinished", false, 1, "", -time.Minute}
+	othersTombstone = standing{"another's done without a record", false, 2, "", time.Hour}
+	othersDone      = standing{"another's done", false, 2, "stored", time.Hour}
+	othersExpired   = standing{"another's expired", false, 2, "stored", -time.Minute}
 )
 
 // put brings it about under the key of run.
 func (s standing) put(t *testing.T, d dbtest.Database, db *sql.DB, run journal.Run) {
 	t.Helper()
 	note, token := sqljournal.JoinNote(run.Note, nil), uuid.NewString()
-	if strings.HasPrefix(string(s), "own ") {
+	if s.isOwn {
 		token = run.Token
 	}
-	switch s {
-	case nothing:
-	case ownBegun, othersRunning:
-		insertRow(t, d, db, run.Key, token, 1, note, nil, time.Hour)
-	case ownUnfinished, othersUnfished:
-		insertRow(t, d, db, run.Key, token, 1, note, nil, -time.Minute)
-	case ownDone, othersDone:
-		insertRow(t, d, db, run.Key, token, 2, nil, []byte("stored"), time.Hour)
-	case ownTombstone, othersTombstone:
-		insertRow(t, d, db, run.Key, token, 2, nil, nil, time.Hour)
-	case othersExpired, ownExpired:
-		insertRow(t, d, db, run.Key, token, 2, nil, []byte("stored"), -time.Minute)
+	if s.state == 2 {
+		note = nil
+	}
+	if s.state != 0 {
+		insertRow(t, d, db, run.Key, token, s.state, note, orNone(s.record), s.left)
 	}
 }
 
@@ -139,7 +137,7 @@ func TestStates(t *testing.T) {
 func testStates(t *testing.T, d dbtest.Database, mode string, opts ...dbtest.Setting) {
 	j, db := modes[mode](d, t, opts...), d.Open(t)
 	for _, row := range statesTable {
-		t.Run(string(row.before), func(t *testing.T) {
+		t.Run(row.before.name, func(t *testing.T) {
 			at := func() journal.Run {
 				run := newRun(time.Hour)
 				run.Intent = mode == "intent"

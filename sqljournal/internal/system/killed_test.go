@@ -141,36 +141,24 @@ func testKilled(t *testing.T, server *dbtest.Server) {
 // holdBefore makes a run stop before an arrow. The function that it returns waits for that.
 func (c *scene) holdBefore(t *testing.T, arrow string, s shop) func() {
 	t.Helper()
-	hold := func(m dbtest.Match) func() {
-		rule := c.dbProxy.HoldRequest(m)
-		return func() { rule.Wait(t) }
-	}
+	isElsewhere := s.Provider != ""
+	at := map[string]dbtest.Match{"Begin": beginOf(s.Journal), "handler": opens, "complete": completes[s.Journal], "COMMIT": commits, "End": completes[s.Journal]}
+	hold := c.dbProxy.HoldRequest
 	switch {
-	case arrow == "Begin":
-		return hold(beginOf(s.Journal))
-	case arrow == "handler" && s.Provider == "":
-		return hold(opens)
-	case arrow == "handler":
+	case arrow == "handler" && isElsewhere:
 		asked := c.provider.holdRequests()
 		return func() { <-asked }
-	case arrow == "complete", arrow == "End" && s.Journal != noJournal:
-		return hold(completes[s.Journal])
-	case arrow == "COMMIT":
-		return hold(commits)
-	case arrow == "End", arrow == "Settle":
+	case arrow == "Settle", arrow == "End" && s.Journal == noJournal:
 		rule := c.redisProxy.HoldRequest(settles)
 		return func() { rule.Wait(t) }
-	case arrow == "response" && s.Alone:
-		last := commits
-		if s.Provider != "" {
-			last = completes[intent]
-		}
-		rule := c.dbProxy.HoldReply(last)
-		return func() { rule.Wait(t) }
-	case arrow == "response":
+	case arrow == "response" && !s.Alone:
 		rule := c.redisProxy.HoldReply(settles)
 		return func() { rule.Wait(t) }
+	case arrow == "response" && isElsewhere:
+		hold, at[arrow] = c.dbProxy.HoldReply, completes[intent]
+	case arrow == "response":
+		hold, at[arrow] = c.dbProxy.HoldReply, commits
 	}
-	t.Fatalf("no arrow is called %s", arrow)
-	return nil
+	rule := hold(at[arrow])
+	return func() { rule.Wait(t) }
 }
