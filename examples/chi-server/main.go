@@ -42,7 +42,8 @@ func main() {
 	flag.Parse()
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
 
 	listener, err := net.Listen("tcp", *addr)
 	if err == nil {
@@ -71,7 +72,8 @@ func run(ctx context.Context, listener net.Listener, url string, opTimeout time.
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
-		WriteTimeout:      requestTimeout + 5*time.Second, // a late response can still be sent
+		// A late response can still be sent.
+		WriteTimeout: requestTimeout + 5*time.Second,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -92,7 +94,8 @@ func redisOptions(url string) (*redis.Options, error) {
 		if err != nil {
 			return nil, err
 		}
-		embedded.ClockTTL(true) // keys expire in real time, and not when a test moves the clock
+		// Keys expire in real time, and not when a test moves the clock.
+		embedded.ClockTTL(true)
 		url = "redis://" + embedded.Addr()
 	}
 	options, err := redis.ParseURL(url)

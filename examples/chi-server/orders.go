@@ -65,6 +65,7 @@ func showOrder(placed *ledger[order]) http.HandlerFunc {
 			http.NotFound(w, r)
 			return
 		}
-		_ = orderPage.Execute(w, list[i]) // the client may have disconnected
+		// It fails if the client has disconnected.
+		_ = orderPage.Execute(w, list[i])
 	}
 }

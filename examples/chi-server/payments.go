@@ -12,8 +12,9 @@ import (
 
 // payment is a payment that was made. A request has no ID.
 type payment struct {
-	ID       string `json:"id"`
-	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 with EUR is 12.50 euros
+	ID string `json:"id"`
+	// In the currency's smallest unit: 1250 with EUR is 12.50 euros.
+	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
 }
 
@@ -37,7 +38,8 @@ func createPayment(made *ledger[payment]) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Location", "/payments/"+p.ID)
 		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(p) // the client may have disconnected
+		// It fails if the client has disconnected.
+		_ = json.NewEncoder(w).Encode(p)
 	}
 }
 

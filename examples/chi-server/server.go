@@ -111,7 +111,8 @@ func delay(r *http.Request) bool {
 	case <-time.After(min(d, 10*time.Second)):
 		return true
 	case <-r.Context().Done():
-		_ = middleware.FromContext(r.Context()).Discard() // fails only after a byte of the response has been sent
+		// It fails only after a byte of the response has been sent.
+		_ = middleware.FromContext(r.Context()).Discard()
 		return false
 	}
 }

@@ -107,7 +107,8 @@ func (s *shop) change(status int, f apply) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		sent, err := readCart(r)
 		if err == nil {
-			err = s.pause(r) // before the transaction, which should be short
+			// It is before the transaction, which should be short.
+			err = s.pause(r)
 		}
 		if err == nil {
 			err = s.journal.InTx(r.Context(), nil, func(tx *sql.Tx) error {
@@ -126,7 +127,8 @@ func (s *shop) change(status int, f apply) http.HandlerFunc {
 				return s.answer(w, r, tx, status, c)
 			})
 		}
-		if err != nil && !errors.Is(err, journal.ErrAnswered) { // which means that the middleware answers
+		// After ErrAnswered the middleware answers.
+		if err != nil && !errors.Is(err, journal.ErrAnswered) {
 			s.fail(w, err)
 		}
 	}

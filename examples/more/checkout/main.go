@@ -61,9 +61,12 @@ type protocol struct {
 	rules        profile.Profile
 	sessions     string // the path of checkouts
 	updateMethod string
-	ready        string // the status of a checkout that can be completed
-	ended        int    // the HTTP status if a checkout is completed or canceled already
-	message      string // the member of an error with its text
+	// The status of a checkout that can be completed.
+	ready string
+	// The HTTP status if a checkout is completed or canceled already.
+	ended int
+	// The member of an error with its text.
+	message string
 }
 
 var protocols = map[string]protocol{
@@ -78,7 +81,8 @@ type shop struct {
 	mini    *miniredis.Miniredis
 	journal *sqljournal.Journal
 	once    *middleware.Middleware
-	pause   func(*http.Request) error // for the delay that a request asks for
+	// For the delay that a request asks for.
+	pause func(*http.Request) error
 }
 
 // tables are the shop's own. In a real service they belong in the migrations.
@@ -94,7 +98,8 @@ func openShop(ctx context.Context, source, name string, opTimeout time.Duration)
 		return nil, errors.New("want -profile acp or ucp, and -db sqlite:PATH")
 	}
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(full)"+
-		"&_txlock=immediate") // a transaction that has read may always write
+		// A transaction that has read may always write.
+		"&_txlock=immediate")
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +115,12 @@ func openShop(ctx context.Context, source, name string, opTimeout time.Duration)
 		return nil, err
 	}
 	s.mini.ClockTTL(true) // expire keys in real time
-	client := redis.NewClient(&redis.Options{Addr: s.mini.Addr(), ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: s.mini.Addr()})
 	// A real service removes old records of the journal by Expire, as journal-server does.
 	s.once = middleware.New(lock.New(client, "checkout", lock.WithOpTimeout(opTimeout)), s.rules.Key(keyfunc.User(identityOf)),
 		s.rules.Option(),
-		middleware.WithJournal(s.journal)) // the effect and its record are committed together
+		// The effect and its record are committed together.
+		middleware.WithJournal(s.journal))
 	return s, nil
 }
 

@@ -35,7 +35,8 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p middleware.Problem) 
 		code = connect.CodeAborted
 	}
 	err := connect.NewError(code, errors.New(p.Title+". "+p.Detail))
-	_ = errorWriter.Write(w, r, err) // fails if the client has left
+	// It fails if the client has left.
+	_ = errorWriter.Write(w, r, err)
 }
 
 // codes has the code that tells a client what the status of a problem would: Unavailable may be tried again, as may a 409 that
@@ -64,7 +65,8 @@ func discardRefusals(next connect.UnaryFunc) connect.UnaryFunc {
 			switch connect.CodeOf(err) {
 			case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeNotFound,
 				connect.CodeUnimplemented, connect.CodeResourceExhausted:
-				_ = middleware.FromContext(ctx).Discard() // fails only after Keep or Unknown, which count more
+				// It fails only after Keep or Unknown, which count more.
+				_ = middleware.FromContext(ctx).Discard()
 			}
 		}
 		return res, err

@@ -35,20 +35,25 @@ func (s *service) createCharge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx, run, n := r.Context(), middleware.FromContext(r.Context()), note{customer(r), o}
-	text, _ := json.Marshal(n)                               // strings and a number always marshal
-	if err := s.chargesJournal.Note(ctx, text); err != nil { // after which the provider must not be called
+	// Strings and a number always marshal.
+	text, _ := json.Marshal(n)
+	// After an error the provider must not be called.
+	if err := s.chargesJournal.Note(ctx, text); err != nil {
 		slog.Error("note failed", "err", err)
 		refuse(w, r, http.StatusServiceUnavailable, "Nothing was charged. Repeat the request with the same key.")
 		return
 	}
 
-	receipt, err := s.provider.charge(ctx, run.Key(), o) // the same key in every run of this request: one charge
+	// The key is the same in every run of this request: one charge.
+	receipt, err := s.provider.charge(ctx, run.Key(), o)
 	if errors.Is(err, errDeclined) {
-		writeProblem(w, http.StatusPaymentRequired, "The payment was declined.") // stored: a retry gets it again
+		// It is stored: a retry gets it again.
+		writeProblem(w, http.StatusPaymentRequired, "The payment was declined.")
 		return
 	}
 	if err == nil {
-		err = pause(r) // time to kill the process when the charge is made and not written
+		// There is time to kill the process when the charge is made and not written.
+		err = pause(r)
 	}
 	if err == nil {
 		err = s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error {
@@ -60,7 +65,8 @@ func (s *service) createCharge(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	if err != nil {
-		run.Unknown() // the provider may have charged: this response is not stored, and settle finds out
+		// The provider may have charged: this response is not stored, and settle finds out.
+		run.Unknown()
 		slog.Error("charge unknown", "err", err)
 		w.Header().Set("Retry-After", "30")
 		writeProblem(w, http.StatusServiceUnavailable, "It is not known yet whether you were charged. Repeat the request with the same key.")
@@ -123,10 +129,12 @@ func (s *service) settle(ctx context.Context, u sqljournal.Unfinished) error {
 	if err != nil {
 		return err
 	}
-	return s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error { // outside of a run: just a transaction
+	// Outside of a run this is just a transaction.
+	return s.chargesJournal.InTx(ctx, nil, func(tx *sql.Tx) error {
 		if err := c.insert(ctx, tx); err != nil {
 			return err
 		}
-		return u.Done(ctx, tx, retention, record) // a retry gets the response
+		// A retry gets the response.
+		return u.Done(ctx, tx, retention, record)
 	})
 }

@@ -41,7 +41,8 @@ func openDatabase(ctx context.Context, source string) (d *database, err error) {
 	}
 	if _, err = d.ExecContext(ctx, tables); err == nil {
 		err = sqljournal.Intent(d.DB, namespace, d.options...).Check(ctx)
-		if errors.Is(err, sqljournal.ErrTable) { // its other findings are for the log
+		// Its other findings are for the log.
+		if errors.Is(err, sqljournal.ErrTable) {
 			_, err = d.ExecContext(ctx, sqljournal.Schema(d.dialect))
 		} else if !errors.Is(err, sqljournal.ErrSetting) {
 			err = nil
@@ -57,7 +58,8 @@ func connect(source string) (*database, error) {
 	path, isSQLite := strings.CutPrefix(source, "sqlite:")
 	if source != "" && !isSQLite {
 		db, err := sql.Open("pgx", source)
-		if err != nil { // whose text may contain the password
+		// Its text may contain the password.
+		if err != nil {
 			return nil, errors.New("the database is neither sqlite:PATH nor postgres://user:password@host:port/database")
 		}
 		// By default only 2 connections stay open: under load most requests would open one.

@@ -65,8 +65,10 @@ import (
 
 // config has the values of the command line.
 type config struct {
-	db        string        // sqlite:PATH or a URL of PostgreSQL; empty means a temporary SQLite file
-	redis     string        // the URL of a Redis server, or none; empty means an embedded one
+	// sqlite:PATH or a URL of PostgreSQL; empty means a temporary SQLite file.
+	db string
+	// The URL of a Redis server, or none; empty means an embedded one.
+	redis     string
 	opTimeout time.Duration // for one operation on Redis
 }
 
@@ -80,7 +82,8 @@ func main() {
 	cfg.db, cfg.redis = cmp.Or(cfg.db, os.Getenv("DATABASE_URL")), cmp.Or(cfg.redis, os.Getenv("REDIS_URL"))
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	listener, err := net.Listen("tcp", *addr)
 	if err == nil {
@@ -102,7 +105,8 @@ func run(ctx context.Context, listener net.Listener, cfg config) error {
 		Handler:           s.handler(),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      requestTimeout + 5*time.Second, // a late response can still be sent
+		// A late response can still be sent.
+		WriteTimeout: requestTimeout + 5*time.Second,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -18,7 +18,8 @@ import (
 
 // order is the body of a request for a payment.
 type order struct {
-	Amount   int64  `json:"amount"` // in the currency's smallest unit: 1250 with EUR is 12.50 euros
+	// In the currency's smallest unit: 1250 with EUR is 12.50 euros.
+	Amount   int64  `json:"amount"`
 	Currency string `json:"currency"`
 }
 
@@ -37,7 +38,8 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if pause(r) != nil { // before the transaction, which should be short
+	// It is before the transaction, which should be short.
+	if pause(r) != nil {
 		refuse(w, r, http.StatusServiceUnavailable, "There was no time to make the payment. Nothing was paid.")
 		return
 	}
@@ -48,7 +50,8 @@ func (s *service) createPayment(w http.ResponseWriter, r *http.Request) {
 		}
 		return p.write(w)
 	})
-	if err != nil && !errors.Is(err, journal.ErrAnswered) { // which means that the middleware answers
+	// After ErrAnswered the middleware answers.
+	if err != nil && !errors.Is(err, journal.ErrAnswered) {
 		slog.Error("payment failed", "err", err)
 		refuse(w, r, http.StatusInternalServerError, "The payment failed. Nothing was paid. You can repeat it with the same key.")
 	}
@@ -64,7 +67,8 @@ func (p payment) insert(ctx context.Context, tx *sql.Tx) error {
 
 // response returns the response of a payment: the same from a handler and from settle.
 func (p payment) response() (http.Header, []byte) {
-	body, _ := json.Marshal(p) // strings and a number always marshal
+	// Strings and a number always marshal.
+	body, _ := json.Marshal(p)
 	return http.Header{"Content-Type": {"application/json"}, "Location": {"/payments/" + p.ID}}, append(body, '\n')
 }
 
@@ -79,7 +83,8 @@ func (p payment) write(w http.ResponseWriter) error {
 
 // refuse frees the key, so that a corrected request may use it again.
 func refuse(w http.ResponseWriter, r *http.Request, status int, detail string) {
-	_ = middleware.FromContext(r.Context()).Discard() // would fail only after a byte of the response has been sent
+	// It would fail only after a byte of the response has been sent.
+	_ = middleware.FromContext(r.Context()).Discard()
 	writeProblem(w, status, detail)
 }
 
@@ -110,7 +115,8 @@ func pause(r *http.Request) error {
 // showPayments answers with the user's payments, or with one of them. A 404 does not mean that the provider has not charged: it
 // may be charging, or the charge is not swept yet. Only a retry of the POST tells.
 func (s *service) showPayments(w http.ResponseWriter, r *http.Request) {
-	id, list := r.PathValue("id"), []payment{} // so that its JSON is [] and not null
+	// The JSON of an empty list is [] and not null.
+	id, list := r.PathValue("id"), []payment{}
 	rows, err := s.db.QueryContext(r.Context(), `select id, amount, currency, receipt from payments
 		where customer = $1 and $2 in ('', id) order by id`, customer(r), id)
 	for err == nil && rows.Next() {

@@ -54,7 +54,8 @@ func openService(ctx context.Context, cfg config) (*service, error) {
 	s.protect()
 	findings := s.chargesJournal.Check(ctx) // why a commit may be lost
 	if cfg.redis != "" {
-		findings = errors.Join(findings, s.locker.Check(ctx)) // which costs speed only
+		// The locker's cost speed only.
+		findings = errors.Join(findings, s.locker.Check(ctx))
 	}
 	if findings != nil {
 		slog.Warn("check", "findings", findings)
@@ -71,14 +72,17 @@ func (s *service) openRedis(cfg config) error {
 		if err != nil {
 			return err
 		}
-		mini.ClockTTL(true) // keys expire in real time, and not when a test moves the clock
+		// Keys expire in real time, and not when a test moves the clock.
+		mini.ClockTTL(true)
 		cfg.redis = "redis://" + mini.Addr()
 	}
 	options, err := redis.ParseURL(cfg.redis)
-	if err != nil { // whose text may contain the password
+	// Its text may contain the password.
+	if err != nil {
 		return errors.New("the Redis URL is malformed: want redis://[user:password@]host:port[/database]")
 	}
-	options.ContextTimeoutEnabled = true // calls end at their deadlines
+	// Calls end at their deadlines.
+	options.ContextTimeoutEnabled = true
 	s.client = redis.NewClient(options)
 	s.locker = lock.New(s.client, namespace, lock.WithOpTimeout(cfg.opTimeout))
 	return nil
@@ -121,7 +125,8 @@ func (s *service) close(ctx context.Context) error {
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{})) // in production not where customers are
+	// In production this is not where customers are.
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
 	mux.Handle("POST /payments", requireUser(s.paying.Handler(http.HandlerFunc(s.createPayment))))
 	mux.Handle("POST /charges", requireUser(s.charging.Handler(http.HandlerFunc(s.createCharge))))
 	mux.Handle("GET /payments", requireUser(http.HandlerFunc(s.showPayments)))
@@ -158,7 +163,8 @@ func (s *service) healthz(w http.ResponseWriter, r *http.Request) {
 // or any body.
 func logEvent(ctx context.Context, e middleware.Event) {
 	level := slog.LevelInfo
-	if e.Err != nil { // also if the request succeeded
+	// There is one also if the request succeeded.
+	if e.Err != nil {
 		level = slog.LevelWarn
 	}
 	slog.Log(ctx, level, "protected request", "outcome", e.Outcome, "status", e.Status, "key", e.Key, "err", e.Err)

@@ -108,8 +108,9 @@ func (d *Demo) emptyRedis(w http.ResponseWriter, r *http.Request) {
 
 // Form is what the page shows of the order form.
 type Form struct {
-	Key    string
-	Placed any // the orders: each has an ID, an Item and a Quantity
+	Key string
+	// The orders: each has an ID, an Item and a Quantity.
+	Placed any
 }
 
 //go:embed page.html page.css page.js

@@ -20,12 +20,14 @@ const maxRecords = 400
 // opened, and 0 if it has not come to that.
 type record struct {
 	shop *shop
-	key  string // as it stands in Redis; "" until a protected run begins
+	// As it stands in Redis; "" until a protected run begins.
+	key string
 
 	Lane, Key, Instance          string
 	Quantity, Status             int
 	Start, RunStart, RunEnd, End float64
-	Lost                         bool // the client had left before the response
+	// The client had left before the response.
+	Lost bool
 }
 
 type recordKey struct{}
@@ -90,11 +92,13 @@ func (d *Demo) watch(lane string, next http.Handler) http.Handler {
 // Living Standard, section 9.2). It must be outside of middlewares that limit the time of a request.
 func (d *Demo) Events(w http.ResponseWriter, r *http.Request) {
 	s, out := d.shop(r), http.NewResponseController(w)
-	_, _ = out.SetReadDeadline(time.Time{}), out.SetWriteDeadline(time.Time{}) // the stream outlives the server's timeouts
+	// The stream outlives the server's timeouts.
+	_, _ = out.SetReadDeadline(time.Time{}), out.SetWriteDeadline(time.Time{})
 	w.Header().Set("Content-Type", "text/event-stream")
 	for {
 		s.mu.Lock()
-		data, _ := json.Marshal(map[string]any{"Now": s.now(), "Records": s.records}) // numbers and strings always marshal
+		// Numbers and strings always marshal.
+		data, _ := json.Marshal(map[string]any{"Now": s.now(), "Records": s.records})
 		changed := s.changed
 		s.mu.Unlock()
 		if _, err := fmt.Fprintf(w, "event: shop\ndata: %s\n\n", data); err != nil || out.Flush() != nil {

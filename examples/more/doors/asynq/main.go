@@ -46,11 +46,13 @@ func enqueue(addr, invoice string) error {
 func work(addr string) error {
 	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
 	// would have it twice.
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute})
 	guard := once.New(lock.New(client, "invoices"),
-		once.WithRetention(30*24*time.Hour), // longer than asynq may retry a task
+		// Longer than asynq may retry a task.
+		once.WithRetention(30*24*time.Hour),
 		once.WithMaxDuration(30*time.Minute),
-		once.WithCancel(), // a worker that shuts down ends its tasks
+		// A worker that shuts down ends its tasks.
+		once.WithCancel(),
 	)
 	mux := asynq.NewServeMux()
 	mux.Use(processOnce(guard))
@@ -84,7 +86,8 @@ func processOnce(g *once.Guard) asynq.MiddlewareFunc {
 			case errors.Is(err, once.ErrNotStored): // it was done
 				return nil
 			case errors.As(err, &failed), errors.As(err, &refused) && !refused.Retryable:
-				return fmt.Errorf("%w: %w", err, asynq.SkipRetry) // archived: a person looks at it
+				// It is archived: a person looks at it.
+				return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
 			}
 			return err
 		})

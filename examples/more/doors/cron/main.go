@@ -43,20 +43,22 @@ func main() {
 func run(ctx context.Context, addr, day string) (report string, replayed bool, err error) {
 	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
 	// would have it twice.
-	client := redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute})
 	locker := lock.New(client, "cron")
 	guard := once.New(locker, once.WithWait(time.Minute), once.WithMaxDuration(30*time.Minute), once.WithRetention(7*24*time.Hour))
 	key := once.Key{Operation: "daily report", Scope: once.Anyone, ID: day}
 	for {
 		report, replayed, err = once.Do(ctx, guard, key, func(ctx context.Context) (string, error) {
 			report := "report of " + day
-			return report, client.RPush(ctx, "reports", report).Err() // this stands for the job
+			// This stands for the job.
+			return report, client.RPush(ctx, "reports", report).Err()
 		})
 		refused := (*once.Refused)(nil)
 		if !errors.As(err, &refused) || !refused.Retryable {
 			return report, replayed, errors.Join(err, locker.Close(ctx))
 		}
-		log.Print(err) // it still runs, or its machine has died
+		// It still runs, or its machine has died.
+		log.Print(err)
 		time.Sleep(refused.RetryAfter)
 	}
 }

@@ -50,7 +50,7 @@ func main() {
 func serve(listener net.Listener, store string) error {
 	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
 	// would have it twice.
-	client := redis.NewClient(&redis.Options{Addr: store, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	client := redis.NewClient(&redis.Options{Addr: store, MaxRetries: -1, ReadTimeout: time.Minute})
 	// For money: if the process dies while it pays, a person finds out what happened, and nobody pays again.
 	guard := once.New(lock.New(client, "agent-payments"), once.WithAtMostOnce())
 
@@ -61,9 +61,11 @@ func serve(listener net.Listener, store string) error {
 	}, callOnce(guard, pay(client)))
 
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
-		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true}) // any instance can take any call
+		// Any instance can take any call.
+		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
 	http.Handle("/mcp", auth.RequireBearerToken(verify, nil)(handler))
-	web := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second} // a tool may run for 60 s
+	// A tool may run for 60 s.
+	web := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second}
 	return web.Serve(listener)
 }
 
@@ -78,7 +80,7 @@ func verify(_ context.Context, token string, _ *http.Request) (*auth.TokenInfo, 
 type order struct {
 	Payee          string `json:"payee" jsonschema:"who is paid"`
 	Amount         int64  `json:"amount" jsonschema:"in cents"`
-	IdempotencyKey string `json:"idempotency_key,omitempty" jsonschema:"a new random text for each new payment, the same when a call is repeated"`
+	IdempotencyKey string `json:"idempotency_key,omitempty" jsonschema:"a new random text for each payment, the same in a repetition"`
 }
 
 type receipt struct {
@@ -92,7 +94,8 @@ func pay(client *redis.Client) mcp.ToolHandlerFor[order, receipt] {
 			return nil, receipt{}, once.NothingHappened(tell("The amount must be positive. Nothing was paid."))
 		}
 		n, err := client.RPush(ctx, "payments", fmt.Sprint(o.Payee, " ", o.Amount)).Result()
-		if err != nil { // it may have been paid: the reply may be lost
+		// It may have been paid: the reply may be lost.
+		if err != nil {
 			return nil, receipt{}, once.Unknown(tell("It is not known whether this was paid. A person must check it."))
 		}
 		return nil, receipt{Payment: fmt.Sprint("p-", n)}, nil
@@ -119,7 +122,8 @@ func callOnce[In, Out any](g *once.Guard, tool mcp.ToolHandlerFor[In, Out]) mcp.
 		})
 		switch {
 		case err != nil:
-			return nil, none, explain(err) // the SDK makes it a result with isError
+			// The SDK makes it a result with isError.
+			return nil, none, explain(err)
 		case !replayed:
 			return nil, out, nil
 		}
@@ -141,7 +145,8 @@ func keyOf(req *mcp.CallToolRequest) (key once.Key, err error) {
 	arguments := map[string]any{}
 	if sent := req.Params.Arguments; len(sent) > 0 {
 		decoder := json.NewDecoder(bytes.NewReader(sent))
-		decoder.UseNumber() // numbers stay as they were sent; the order of members does not count
+		// Numbers stay as they were sent; the order of members does not count.
+		decoder.UseNumber()
 		if err := decoder.Decode(&arguments); err != nil {
 			return key, err
 		}
@@ -169,25 +174,25 @@ func tell(format string, args ...any) error { return sentence(fmt.Sprintf(format
 func explain(err error) error {
 	var refused *once.Refused
 	if !errors.As(err, &refused) {
-		return err // of the tool, now or in the call that it repeats
+		// It is the tool's, now or in the call that it repeats.
+		return err
 	}
-	seconds := math.Ceil(refused.RetryAfter.Seconds())
+	again := fmt.Sprintf("Wait %.0f seconds, then call again with the same %s and the same arguments",
+		math.Ceil(refused.RetryAfter.Seconds()), keyArgument)
 	switch {
 	case errors.Is(err, once.ErrInFlight):
-		return tell("An earlier call with this %s is still running. Wait %.0f seconds, then call again with the same "+
-			"%[1]s and the same arguments.", keyArgument, seconds)
+		return tell("An earlier call with this %s is still running. %s.", keyArgument, again)
 	case errors.Is(err, once.ErrNotKnownYet):
-		return tell("It is not known yet whether this call took effect. Wait %.0f seconds, then call again with the same %s "+
-			"and the same arguments to find out. Do not try it in another way.", seconds, keyArgument)
+		return tell("It is not known yet whether this call took effect. %s to find out. "+
+			"Do not try it in another way.", again)
 	case refused.Retryable:
-		return tell("This call did nothing: the server cannot tell whether it was done before. Wait %.0f seconds, then "+
-			"call again with the same %s and the same arguments.", seconds, keyArgument)
+		return tell("This call did nothing: the server cannot tell whether it was done before. %s.", again)
 	case errors.Is(err, once.ErrReused):
-		return tell("This %s belongs to a call with other arguments, so nothing was done. To repeat that call, send "+
-			"the same arguments. For something new, use a new %[1]s.", keyArgument)
+		return tell("This %s belongs to a call with other arguments, so nothing was done. "+
+			"For something new, use a new one.", keyArgument)
 	case errors.Is(err, once.ErrNotStored):
-		return tell("An earlier call with this %s has done this. Its result was not kept. Do not call again.", keyArgument)
+		return tell("An earlier call with this %s has done this. Do not call again.", keyArgument)
 	}
-	return tell("It is not known whether an earlier call with this %s took effect. Do not call again, neither with "+
-		"this %[1]s nor with another. Tell the user that a person must check %s.", keyArgument, refused.Key)
+	return tell("It is not known whether an earlier call with this %s took effect. "+
+		"Do not call again. Tell the user that a person must check %s.", keyArgument, refused.Key)
 }

@@ -55,14 +55,16 @@ func run(listener net.Listener, store, database, provider string) error {
 		return err
 	}
 	records := sqljournal.Transactional(db, "orders", sqljournal.SQLite())
-	locker := lock.New(redis.NewClient(&redis.Options{Addr: store, ContextTimeoutEnabled: true}), "orders") // the namespace of the journal
+	// The namespace is that of the journal.
+	locker := lock.New(redis.NewClient(&redis.Options{Addr: store}), "orders")
 	takeOnce := middleware.Idempotency(locker, keyfunc.Standard(keyfunc.BasicUser()),
 		middleware.WithRequired(), middleware.WithJournal(records))
 	go (&payer{db: db, provider: provider, guard: once.New(locker)}).work(context.Background())
 
 	http.Handle("POST /orders", takeOnce(takeOrder(records)))
 	http.Handle("GET /orders", listOrders(db))
-	server := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second} // a handler may run for 60 s
+	// A handler may run for 60 s.
+	server := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second}
 	return server.Serve(listener)
 }
 
@@ -105,7 +107,8 @@ func takeOrder(records *sqljournal.Journal) http.HandlerFunc {
 			_, err = fmt.Fprintln(w, "order taken")
 			return err
 		})
-		if err != nil && !errors.Is(err, journal.ErrAnswered) { // then the middleware answers
+		// After ErrAnswered the middleware answers.
+		if err != nil && !errors.Is(err, journal.ErrAnswered) {
 			http.Error(w, "try again", http.StatusInternalServerError)
 		}
 	}
@@ -143,7 +146,8 @@ func (p *payer) work(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(time.Second) {
 		orders, err := p.unpaid(ctx)
 		for _, o := range orders {
-			err = errors.Join(err, p.settle(ctx, o)) // after which the order stays unpaid, and is tried again
+			// After an error the order stays unpaid, and is tried again.
+			err = errors.Join(err, p.settle(ctx, o))
 		}
 		if err != nil {
 			log.Print(err)

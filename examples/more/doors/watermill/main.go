@@ -48,14 +48,15 @@ func main() {
 // command once: the effect of this example is a command, and a client that retries after a lost reply would have it
 // twice.
 func connect(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute})
 }
 
 // run handles orders until it is killed. A message that was not acked for the idle time is delivered to another process.
 func run(addr string, idle time.Duration) error {
 	logger := watermill.NewSlogLogger(slog.Default())
 	client := connect(addr)
-	guard := once.New(lock.New(client, "orders"), once.WithRetention(7*24*time.Hour)) // longer than a message may be redelivered
+	// The retention is longer than a message may be redelivered.
+	guard := once.New(lock.New(client, "orders"), once.WithRetention(7*24*time.Hour))
 	publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{Client: connect(addr)}, logger)
 	if err != nil {
 		return err
@@ -134,14 +135,17 @@ func handleOnce(g *once.Guard, group, field string) message.HandlerMiddleware {
 			if refused := (*once.Refused)(nil); errors.As(err, &refused) && refused.Retryable {
 				time.Sleep(refused.RetryAfter)
 			}
-			if errors.Is(err, once.ErrNotStored) { // it was handled, and what it produced is too long to be kept
+			// It was handled, and what it produced is too long to be kept.
+			if errors.Is(err, once.ErrNotStored) {
 				return nil, nil
 			}
-			for i, stored := range out { // has no more than its JSON
+			// It has no more than its JSON.
+			for i, stored := range out {
 				out[i] = message.NewMessage(stored.UUID, stored.Payload)
 				out[i].Metadata = stored.Metadata
 			}
-			return out, err // the router nacks if there is an error
+			// The router nacks if there is an error.
+			return out, err
 		}
 	}
 }

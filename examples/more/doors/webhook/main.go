@@ -54,18 +54,20 @@ func serve(listener net.Listener, store, secret string) error {
 	}
 	// The client sends a command once: the effect of this example is a command, and a client that retries after a lost reply
 	// would have it twice.
-	client := redis.NewClient(&redis.Options{Addr: store, ContextTimeoutEnabled: true, MaxRetries: -1, ReadTimeout: time.Minute})
+	client := redis.NewClient(&redis.Options{Addr: store, MaxRetries: -1, ReadTimeout: time.Minute})
 	// There is one sender, so all ids have one scope. With several senders, the name of the sender is the scope.
 	key := keyfunc.Compose(keyfunc.Route(), keyfunc.Anonymous(), keyfunc.Header(standardwebhooks.HeaderWebhookID))
 	// The default mode is right for a sender that repeats: a 5xx frees the key.
 	once := middleware.Idempotency(lock.New(client, "webhooks"), key,
 		middleware.WithRequired(),
 		middleware.WithWait(10*time.Second),
-		middleware.WithRetention(14*24*time.Hour), // longer than the sender repeats
+		// Longer than the sender repeats.
+		middleware.WithRetention(14*24*time.Hour),
 	)
 	// once is inside: only a sender gets a replay.
 	http.Handle("POST /webhooks", verified(webhook, once(receive(client))))
-	server := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second} // a handler may run for 60 s
+	// A handler may run for 60 s.
+	server := &http.Server{ReadTimeout: 10 * time.Second, WriteTimeout: 70 * time.Second}
 	return server.Serve(listener)
 }
 
