@@ -48,85 +48,55 @@ func TestAction(t *testing.T) {
 	}
 	files := httptest.NewServer(http.FileServer(http.Dir(release)))
 	t.Cleanup(files.Close)
-	start := func(t *testing.T) (url, command string) {
-		addr := freeAddr(t)
-		return "http://" + addr + "/payments", server + " -addr " + addr
-	}
-	run := func(t *testing.T, release, url, start string, env ...string) (output, summary string, err error) {
-		dir := t.TempDir()
+	run := func(t *testing.T, release, start string, env ...string) (output string, err error) {
+		dir, addr := t.TempDir(), freeAddr(t)
 		job := exec.CommandContext(t.Context(), "bash", "-c", actionShell(t))
 		// A server that lives on would keep the output open.
 		job.Dir, job.WaitDelay = dir, time.Minute
 		job.Env = append(append(os.Environ(), "REDIS_URL=", "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"),
-			"ONCECHECK_RELEASE="+release,
-			"ONCECHECK_URL="+url, "ONCECHECK_START="+start, "ONCECHECK_KNOWN=", "AUTH=Basic YW5uOg==",
+			"ONCECHECK_RELEASE="+release, "ONCECHECK_URL=http://"+addr+"/payments", "ONCECHECK_KNOWN=", "AUTH=Basic YW5uOg==",
+			"ONCECHECK_START="+strings.ReplaceAll(start, "SERVER", server+" -addr "+addr),
 			"ONCECHECK_ARGS="+pageArgs(t)+" -only once/repeat,key/quoted"), env...)
 		out, err := job.CombinedOutput()
 		text, _ := os.ReadFile(filepath.Join(dir, "summary.md"))
-		return string(out), string(text), err
+		return string(out) + string(text), err
 	}
-	t.Run("holds", func(t *testing.T) {
-		t.Parallel()
-		url, command := start(t)
-		if out, summary, err := run(t, files.URL, url, command); err != nil || !strings.Contains(summary, "all that was asked holds") {
-			t.Errorf("%v\n%s\n%s", err, out, summary)
-		}
-	})
-	t.Run("a known failure holds", func(t *testing.T) {
-		t.Parallel()
-		known := filepath.Join(t.TempDir(), "known")
-		if err := os.WriteFile(known, []byte("once/repeat\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		url, command := start(t)
-		if out, _, err := run(t, files.URL, url, command, "ONCECHECK_KNOWN="+known); err == nil || !strings.Contains(out, "holds now: remove it") {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	// fault: "exec: PORT=8080: not found", and the server is not stopped.
-	t.Run("a line of the shell", func(t *testing.T) {
-		t.Parallel()
-		url, command := start(t)
-		if out, summary, err := run(t, files.URL, url, "cd / && PORT=1 "+command); err != nil || !strings.Contains(summary, "all that was asked holds") {
-			t.Errorf("%v\n%s\n%s", err, out, summary)
-		}
-	})
-	// fault: two minutes are waited for it.
-	t.Run("a server that does not start", func(t *testing.T) {
-		t.Parallel()
-		url, _ := start(t)
-		if out, _, err := run(t, files.URL, url, "exit 3"); err == nil || !strings.Contains(out, "the server has ended") {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	// fault: curl refuses its braces, and two minutes are waited.
-	t.Run("a URL with a placeholder", func(t *testing.T) {
-		t.Parallel()
-		bin, there := t.TempDir(), httptest.NewServer(new(unprotected))
-		defer there.Close()
-		if err := os.WriteFile(filepath.Join(bin, "sleep"), []byte("#!/bin/sh\necho SLEPT\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		out, _, err := run(t, files.URL, there.URL+"/{{uuid}}", "", "PATH="+bin+":"+os.Getenv("PATH"),
-			"ONCECHECK_ARGS=-only once/keys-differ")
-		if err != nil || strings.Contains(out, "SLEPT") || !strings.Contains(out, "1 held") {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
+	known := filepath.Join(t.TempDir(), "known")
+	if err := os.WriteFile(known, []byte("once/repeat\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	// Another binary than the one whose checksum is there does not run.
-	t.Run("another binary", func(t *testing.T) {
-		t.Parallel()
-		forged := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasSuffix(r.URL.Path, "SHA256SUMS") {
-				http.ServeFile(w, r, filepath.Join(release, "SHA256SUMS"))
-				return
-			}
-			_, _ = w.Write([]byte("#!/bin/sh\necho FORGED\n"))
-		}))
-		defer forged.Close()
-		url, command := start(t)
-		if out, _, err := run(t, forged.URL, url, command); err == nil || strings.Contains(out, "FORGED\n") {
-			t.Errorf("%v\n%s", err, out)
+	forged := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "SHA256SUMS") {
+			http.ServeFile(w, r, filepath.Join(release, "SHA256SUMS"))
+			return
 		}
-	})
+		_, _ = w.Write([]byte("#!/bin/sh\necho all that was asked holds\n"))
+	}))
+	t.Cleanup(forged.Close)
+	there := httptest.NewServer(new(unprotected))
+	t.Cleanup(there.Close)
+	for _, c := range []struct {
+		name, release, start, env string
+		holds                     bool
+		says                      string
+	}{
+		{"holds", files.URL, "SERVER", "A=B", true, "all that was asked holds"},
+		{"a known failure holds", files.URL, "SERVER", "ONCECHECK_KNOWN=" + known, false, "holds now: remove it"},
+		// fault: "exec: PORT=8080: not found", and the server is not stopped.
+		{"a line of the shell", files.URL, "cd / && PORT=1 SERVER", "A=B", true, "all that was asked holds"},
+		// fault: two minutes are waited for it.
+		{"a server that does not start", files.URL, "exit 3", "A=B", false, "the server has ended"},
+		{"another binary", forged.URL, "SERVER", "A=B", false, "oncecheck-"},
+		// fault: curl refuses the braces of a placeholder, and two minutes are waited.
+		{"a URL with a placeholder", files.URL, "", "ONCECHECK_URL=" + there.URL + "/{{uuid}}", false, "the effects cannot be counted"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			out, err := run(t, c.release, c.start, c.env)
+			if (err == nil) != c.holds || !strings.Contains(out, c.says) || !c.holds && strings.Contains(out, "all that was asked holds\n") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/url"
 	"os"
 	"slices"
@@ -24,12 +23,11 @@ type options struct {
 
 	list, strict, atMostOnce, json, insecure, mayTest, verbose bool
 
-	only, skip      []string
-	expected        []string // the known failures
-	junit, markdown string
-	profile         profile
-	timeout         time.Duration
-	parallel        int
+	only, skip, expected []string // ids; expected are the known failures
+	junit, markdown      string
+	profile              profile
+	timeout              time.Duration
+	parallel             int
 }
 
 const usage = `usage: oncecheck [flags] URL
@@ -44,46 +42,49 @@ The manual: https://pkg.go.dev/github.com/onceguard/onceguard/cmd/oncecheck
 
 `
 
-// texts are the flags whose values are parsed when all are there: package flag shows the values that it cannot parse.
-var texts = map[string]string{
-	"X":          "`method` of the request (default POST)",
-	"H":          "`header` of the request, 'Name: value'; repeatable",
-	"H2":         "`header` of a second user, in place of -H of that name; repeatable",
-	"d":          "`body` of the request, or @FILE; may contain {{n}}, {{uuid}}, {{key}}",
-	"other-d":    "`body` of another request (default: -d with another {{n}})",
-	"bad-d":      "`body` that the server refuses (default: JSON that is cut)",
-	"key-header": "`name` of the key's header (default Idempotency-Key)",
-	"key":        "`format` of the key there, with {{key}} (default: in quotes or, if refused, without)",
-	"slow":       "`query` that makes the server take about a second; repeatable",
-	"fail":       "`query` that makes the server fail; repeatable",
-	"sample":     "`query` whose response is of another kind; repeatable",
-	"effects":    "`command` or URL that counts what happened: a number or a JSON array",
-	"also":       "`URL` of a second instance of the service",
-	"other-url":  "`URL` of another route that takes the same request",
-	"restart":    "`command` that kills the server and starts it again",
-	"store-down": "`command` that stops the server's store of keys",
-	"store-up":   "`command` that starts it again",
-	"only":       "`ids` of the checks to run, with commas; an id may end in *",
-	"skip":       "`ids` of the checks to leave out",
-	"expect":     "`file` of known failures, one id a line",
-	"profile":    "`name` of an API whose rules apply: acp, ucp, stripe",
-	"status":     "`kind=status,...` of refusals: missing, invalid, reused, in-flight; repeatable",
-	"junit":      "also write JUnit's XML to `file`",
-	"markdown":   "also append Markdown to `file`",
+// given has the values of the flags that are parsed when all are there: package flag shows the values that it cannot parse.
+type given struct {
+	headers, headers2, statuses []string
+	target, also                string
+	effects, profile            string
+	only, skip, known           string
+	err                         error // the first
 }
 
-// parse parses the command line. If it asks for help, that goes to w.
-func parse(args []string, w io.Writer) (*options, error) {
-	o, g := new(options), &given{texts: map[string][]string{}}
-	set := flag.NewFlagSet("oncecheck", flag.ContinueOnError)
-	set.SetOutput(io.Discard) // run prints the error
-	set.Usage = func() {}
-	for name, usage := range texts {
-		set.Func(name, usage, func(s string) error {
-			g.texts[name] = append(g.texts[name], s)
-			return nil
-		})
+// each returns the function of a flag that may be repeated.
+func each(values *[]string) func(string) error {
+	return func(s string) error {
+		*values = append(*values, s)
+		return nil
 	}
+}
+
+// define defines the flags.
+func (o *options) define(set *flag.FlagSet, g *given) {
+	text, also := set.StringVar, set.Func
+	text(&o.Method, "X", "POST", "`method` of the request")
+	also("H", "`header` of the request, 'Name: value'; repeatable", each(&g.headers))
+	also("H2", "`header` of a second user, in place of -H of that name; repeatable", each(&g.headers2))
+	text(&o.Body, "d", "", "`body` of the request, or @FILE; may contain {{n}}, {{uuid}}, {{key}}")
+	text(&o.OtherBody, "other-d", "", "`body` of another request (default: -d with another {{n}})")
+	text(&o.BadBody, "bad-d", "", "`body` that the server refuses (default: JSON that is cut)")
+	text(&o.KeyHeader, "key-header", "Idempotency-Key", "`name` of the key's header")
+	text(&o.KeyFormat, "key", "", "`format` of the key there, with {{key}} (default: in quotes or, if refused, without)")
+	also("slow", "`query` that makes the server take about a second; repeatable", each(&o.Slow))
+	also("fail", "`query` that makes the server fail; repeatable", each(&o.Fail))
+	also("sample", "`query` whose response is of another kind; repeatable", each(&o.Samples))
+	text(&g.effects, "effects", "", "`command` or URL that counts what happened: a number or a JSON array")
+	text(&g.also, "also", "", "`URL` of a second instance of the service")
+	text((*string)(&o.Restart), "restart", "", "`command` that kills the server and starts it again")
+	text((*string)(&o.StoreDown), "store-down", "", "`command` that stops the server's store of keys")
+	text((*string)(&o.StoreUp), "store-up", "", "`command` that starts it again")
+	text(&g.only, "only", "", "`ids` of the checks to run, with commas; an id may end in *")
+	text(&g.skip, "skip", "", "`ids` of the checks to leave out")
+	text(&g.known, "expect", "", "`file` of known failures, one id a line")
+	text(&g.profile, "profile", "", "`name` of an API whose rules apply: acp, ucp, stripe")
+	also("status", "`kind=status,...` of refusals: missing, invalid, reused, in-flight; repeatable", each(&g.statuses))
+	text(&o.junit, "junit", "", "also write JUnit's XML to `file`")
+	text(&o.markdown, "markdown", "", "also append Markdown to `file`")
 	set.BoolVar(&o.insecure, "insecure", false, "do not verify the server's certificate")
 	set.BoolVar(&o.mayTest, "i-may-test-this", false, "ask a host on the public internet: you are allowed to")
 	set.BoolVar(&o.list, "list", false, "list the checks and exit")
@@ -94,7 +95,15 @@ func parse(args []string, w io.Writer) (*options, error) {
 	set.DurationVar(&o.timeout, "timeout", 10*time.Second, "`time` for one response")
 	set.DurationVar(&o.Patience, "patience", time.Minute, "`time` for which a request is repeated until it is answered")
 	set.IntVar(&o.parallel, "parallel", 50, "requests at a time")
-	set.Uint64Var(&o.Seed, "seed", rand.Uint64N(1_000_000), "`number` that decides the order of load/shuffled")
+}
+
+// parse parses the command line. If it asks for help, that goes to w.
+func parse(args []string, w io.Writer) (*options, error) {
+	o, g := new(options), new(given)
+	set := flag.NewFlagSet("oncecheck", flag.ContinueOnError)
+	set.SetOutput(io.Discard) // run prints the error
+	set.Usage = func() {}
+	o.define(set, g)
 	err := set.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
@@ -109,42 +118,40 @@ func parse(args []string, w io.Writer) (*options, error) {
 	case set.NArg() != 1:
 		return nil, errors.New("want one URL behind the flags, that of a request which creates something")
 	}
-	g.texts[""] = set.Args()
+	g.target = set.Arg(0)
 	o.take(g)
 	return o, cmp.Or(g.err, o.check())
 }
 
-// given has the values of flags, and what is wrong with the first that is.
-type given struct {
-	texts map[string][]string
-	err   error
-}
-
-// take takes the values.
+// take takes the values that are not only text.
 func (o *options) take(g *given) {
-	o.profile = g.profile()
-	o.Statuses = g.statuses(o.profile)
-	o.Header, o.User2 = g.headers("H"), g.headers("H2")
-	o.URL, o.Also, o.OtherURL = g.url(""), g.url("also"), g.url("other-url")
-	if effects := g.last("effects"); strings.HasPrefix(effects, "http://") || strings.HasPrefix(effects, "https://") {
-		o.EffectsURL = g.url("effects")
+	o.profile = g.profileOf()
+	o.Statuses = g.statusesOf(o.profile)
+	o.Header, o.User2 = g.fields("-H", g.headers), g.fields("-H2", g.headers2)
+	var err error
+	o.URL, err = parseURL(g.target)
+	g.failIf(err)
+	o.Also = g.url(g.also)
+	if strings.HasPrefix(g.effects, "http://") || strings.HasPrefix(g.effects, "https://") {
+		o.EffectsURL = g.url(g.effects)
 	} else {
-		o.Effects = check.Command(effects)
+		o.Effects = check.Command(g.effects)
 	}
-	o.Method, o.KeyHeader = cmp.Or(g.last("X"), "POST"), cmp.Or(g.last("key-header"), "Idempotency-Key")
-	o.KeyFormat = cmp.Or(g.last("key"), o.profile.key)
-	o.Body, o.OtherBody, o.BadBody = g.body("d"), g.body("other-d"), g.body("bad-d")
-	o.Slow, o.Fail, o.Samples = g.queries("slow"), g.queries("fail"), g.queries("sample")
-	o.Restart = check.Command(g.last("restart"))
-	o.StoreDown, o.StoreUp = check.Command(g.last("store-down")), check.Command(g.last("store-up"))
-	o.only, o.skip = g.list("only"), g.list("skip")
-	o.junit, o.markdown = g.last("junit"), g.last("markdown")
-	if file := g.last("expect"); file != "" {
-		known, err := parseExpected(g.file(file))
+	o.KeyFormat = cmp.Or(o.KeyFormat, o.profile.key)
+	for _, body := range []*string{&o.Body, &o.OtherBody, &o.BadBody} {
+		if name, isFile := strings.CutPrefix(*body, "@"); isFile {
+			*body = g.file(name)
+		}
+	}
+	isComma := func(c rune) bool { return c == ',' || c == ' ' || c == '\n' }
+	o.only, o.skip = strings.FieldsFunc(g.only, isComma), strings.FieldsFunc(g.skip, isComma)
+	if g.known != "" {
+		known, err := parseExpected(g.file(g.known))
 		o.expected = known
 		g.failIf(err)
 	}
-	for _, template := range slices.Concat(g.texts[""], g.texts["H"], g.texts["H2"], []string{o.Body, o.OtherBody, o.BadBody, o.KeyFormat}) {
+	all := []string{o.Body, o.OtherBody, o.BadBody, o.KeyFormat, g.target}
+	for _, template := range slices.Concat(all, g.headers, g.headers2) {
 		g.failIf(ask.CheckTemplate(template))
 	}
 }
@@ -159,6 +166,8 @@ func (o *options) check() error {
 		return errors.New("-store-down and -store-up belong together")
 	case o.User2 != nil && !slices.ContainsFunc(o.User2, isOther):
 		return errors.New("-H2 says what -H says: give what is another user's")
+	case slices.Contains(slices.Concat(o.Slow, o.Fail, o.Samples), ""):
+		return errors.New("-slow, -fail and -sample want a query, such as delay=1s")
 	case o.parallel < 1 || o.timeout <= 0 || o.Patience <= 0:
 		return errors.New("-parallel, -timeout and -patience must be above 0")
 	}
@@ -178,17 +187,12 @@ func values(fields []ask.Field, f ask.Field) (all []string) {
 // failIf remembers the first error.
 func (g *given) failIf(err error) { g.err = cmp.Or(g.err, err) }
 
-// last returns the last value, or nothing.
-func (g *given) last(flag string) string {
-	all := g.texts[flag]
-	return strings.Join(all[max(0, len(all)-1):], "")
-}
-
-func (g *given) url(flag string) *url.URL {
-	if len(g.texts[flag]) == 0 {
+// url parses the URL of a flag, if that is given.
+func (g *given) url(text string) *url.URL {
+	if text == "" {
 		return nil
 	}
-	u, err := parseURL(g.last(flag))
+	u, err := parseURL(text)
 	g.failIf(err)
 	return u
 }
@@ -215,12 +219,12 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-func (g *given) headers(flag string) (fields []ask.Field) {
-	for _, s := range g.texts[flag] {
+func (g *given) fields(flag string, headers []string) (fields []ask.Field) {
+	for _, s := range headers {
 		name, value, ok := strings.Cut(s, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if !ok || name == "" || strings.ContainsAny(s, "\r\n") {
-			g.failIf(fmt.Errorf("-%s: want 'Name: value'", flag))
+			g.failIf(fmt.Errorf("%s: want 'Name: value'", flag))
 		}
 		fields = append(fields, ask.Field{Name: name, Value: value})
 	}
@@ -233,33 +237,14 @@ func (g *given) file(name string) string {
 	return string(content)
 }
 
-func (g *given) body(flag string) string {
-	s := g.last(flag)
-	if file, isFile := strings.CutPrefix(s, "@"); isFile {
-		return g.file(file)
-	}
-	return s
-}
-
-func (g *given) queries(flag string) []string {
-	if slices.Contains(g.texts[flag], "") {
-		g.failIf(fmt.Errorf("-%s: want a query, such as delay=1s", flag))
-	}
-	return g.texts[flag]
-}
-
-func (g *given) list(flag string) []string {
-	return strings.FieldsFunc(strings.Join(g.texts[flag], ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\n' })
-}
-
-// statuses returns those of the profile, but for what -status has, as in in-flight=409,425.
-func (g *given) statuses(p profile) check.Statuses {
+// statusesOf returns those of the profile, but for what -status has, as in in-flight=409,425.
+func (g *given) statusesOf(p profile) check.Statuses {
 	all := check.Draft07()
 	all.Reused = []int{p.reused}
 	kinds := map[string]*[]int{
 		"missing": &all.Missing, "invalid": &all.Invalid, "reused": &all.Reused, "in-flight": &all.InFlight,
 	}
-	for _, s := range g.texts["status"] {
+	for _, s := range g.statuses {
 		kind, list, _ := strings.Cut(s, "=")
 		if kinds[kind] == nil {
 			g.failIf(fmt.Errorf("-status: %q is none of missing, invalid, reused, in-flight", kind))

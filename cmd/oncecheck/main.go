@@ -34,9 +34,8 @@
 //	              and once after the effect; without it, only what happens when the server is killed is not asked, and
 //	              duplicates of a running request are several sent at once
 //	-fail         a query that makes the server fail with a 5xx, or break the connection; repeatable, in the same way
-//	-sample       a query whose response is of another kind (binary, empty, 1 MiB, a redirection, with trailers); repeatable
+//	-sample       a query whose response is of another kind (binary, empty, 1 MiB, a redirection); repeatable
 //	-also         the URL of a second instance of the same service
-//	-other-url    another route of the service that takes the same request
 //	-restart      a command that kills the server and starts it again; it may return before the server listens
 //	-store-down   a command that stops what the server keeps its keys in
 //	-store-up     a command that starts it again
@@ -55,20 +54,20 @@
 //
 // # Bounds
 //
-// A run sends 1,300 to 2,000 requests, at most 3,000 and -parallel at a time, and never a key that an earlier run has used. It
+// A run sends 1,200 to 1,900 requests, at most 3,000 and -parallel at a time, and never a key that an earlier run has used. It
 // creates some 300 operations on the server, 200 of them for load/shuffled, and over 1,000 if the server ignores the key. It
 // refuses a host that is neither on this machine nor on a private network, unless -i-may-test-this is given. Of a response it
-// reads at most 64 MiB and 1 MiB of header, and keeps 128 KiB; what is longer is compared by its length and SHA-256.
+// reads at most 64 MiB and 1 MiB of header.
 //
 // # Output
 //
-// A line for each cause of failures, the gravest first; the numbers; and last the result in a sentence or two, curl lines that
-// show it, and what to do next. A failure that does not count is noted. -verbose prints a line for each check, and tells every
+// A line for each failure, the gravest first; the numbers; and last the result in a sentence or two, curl lines that show it,
+// and what to do next. A failure that does not count is noted. -verbose prints a line for each check, and tells every
 // failure in full: what was seen and expected, which text says so, what it means for a customer, and lines for sh that show it
-// again, with curl 7.68 or newer. The values of -H and -H2 and your commands are shell variables there, named after the headers
+// again, with curl. The values of -H and -H2 and your commands are shell variables there, named after the headers
 // and flags, also where a server repeats them; headers such as Content-Type, which everybody may see, are not. -json prints JSON
-// instead; -junit and -markdown write files beside it. -seed makes the order of load/shuffled that of an earlier run. What runs
-// is shown on the standard error. A run that is interrupted prints what it knows, and exits with 2.
+// instead; -junit and -markdown write files beside it. On a terminal the standard error shows what runs. A run that is
+// interrupted prints what it knows, and exits with 2.
 package main
 
 import (

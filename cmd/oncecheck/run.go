@@ -11,11 +11,9 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/check"
@@ -26,8 +24,6 @@ import (
 type environment struct {
 	stdout, stderr io.Writer
 	terminal       bool // stderr is one
-	// How long a check takes until it is shown; 0: 15 seconds.
-	tick time.Duration
 }
 
 // The exit codes.
@@ -75,35 +71,48 @@ func list(w io.Writer) error {
 // ask asks the server and reports.
 func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	checks, err := o.choose()
-	if err == nil {
-		err = cmp.Or(writable("-junit", o.junit), writable("-markdown", o.markdown))
-	}
 	if err == nil && !o.mayTest {
-		err = checkReach(ctx, net.DefaultResolver.LookupNetIP, o.URL, o.Also, o.OtherURL, o.EffectsURL)
+		err = checkReach(ctx, net.DefaultResolver.LookupNetIP, o.URL, o.Also, o.EffectsURL)
 	}
 	if err != nil {
 		return 0, err
 	}
+	// Before a run that takes minutes. GITHUB_STEP_SUMMARY may have other parts.
+	junit, err := open("-junit", o.junit, os.O_TRUNC)
+	if err != nil {
+		return 0, err
+	}
+	defer junit.Close()
+	markdown, err := open("-markdown", o.markdown, os.O_APPEND)
+	if err != nil {
+		return 0, err
+	}
+	defer markdown.Close()
 	o.Client = ask.NewClient(o.timeout, o.parallel, budget, o.insecure)
-	defer o.Client.Close()
 	session := check.NewSession(o.Config)
 	if err := session.Start(ctx); ctx.Err() != nil {
 		return 0, errors.New("interrupted")
 	} else if err != nil {
 		return 0, err
 	}
-	r := report.Report{Target: o.Method + " " + o.URL.String(), KeyHeader: o.KeyHeader, Seed: o.Seed, Verbose: o.verbose}
-	next, end := showProgress(env, len(checks))
-	session.Run(ctx, checks, next, func(result check.Result) {
+	r := report.Report{Target: o.Method + " " + o.URL.String(), Verbose: o.verbose}
+	begin := func(c check.Check) {
+		showProgress(env, fmt.Sprintf("%d of %d: %s", len(r.Entries)+1, len(checks), c.ID))
+	}
+	session.Run(ctx, checks, begin, func(result check.Result) {
 		level := result.Check.Level
 		r.Entries = append(r.Entries, report.Entry{
 			Result: result, Known: slices.Contains(o.expected, result.Check.ID),
 			Counts: level == check.Must || level == check.Should && o.strict,
 		})
 	})
-	end()
+	showProgress(env, "")
 	r.Requests = budget - o.Client.Left()
-	if err := o.write(r, env.stdout); err != nil {
+	show := r.Text
+	if o.json {
+		show = r.JSON
+	}
+	if err := errors.Join(show(env.stdout), r.JUnit(junit), r.Markdown(markdown)); err != nil {
 		return 0, err
 	}
 	if ctx.Err() != nil {
@@ -112,63 +121,20 @@ func (o *options) ask(ctx context.Context, env environment) (int, error) {
 	return conclude(r, env.stderr)
 }
 
-// showProgress shows which of the checks is running: on a terminal in a line that changes, elsewhere when it takes long. The
-// caller says when the next begins, and when it all ends.
-func showProgress(env environment, of int) (next func(check.Check), end func()) {
-	n, stop := 0, func() bool { return true }
-	end = func() {
-		if stop(); env.terminal {
-			fmt.Fprint(env.stderr, "\r\x1b[K")
-		}
+// showProgress shows on a terminal which of the checks is running, or that it all has ended.
+func showProgress(env environment, line string) {
+	if env.terminal {
+		fmt.Fprint(env.stderr, "\r\x1b[K", line)
 	}
-	next = func(c check.Check) {
-		end()
-		n++
-		line := fmt.Sprintf("%d of %d: %s", n, of, c.ID)
-		if env.terminal {
-			fmt.Fprint(env.stderr, line)
-			return
-		}
-		stop = time.AfterFunc(cmp.Or(env.tick, 15*time.Second), func() {
-			fmt.Fprintln(env.stderr, "oncecheck:", line)
-		}).Stop
-	}
-	return next, end
 }
 
-// write writes the report to stdout and to the files.
-func (o *options) write(r report.Report, stdout io.Writer) error {
-	show := r.Text
-	if o.json {
-		show = r.JSON
-	}
-	if err := show(stdout); err != nil {
-		return err
-	}
-	// GITHUB_STEP_SUMMARY may have other parts.
-	return errors.Join(writeFile(o.junit, os.O_TRUNC, r.JUnit), writeFile(o.markdown, os.O_APPEND, r.Markdown))
-}
-
-// writable returns an error if the file of a flag has no folder. It is asked before a run that takes minutes.
-func writable(flag, name string) error {
-	if name == "" {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Dir(name)); err != nil {
-		return fmt.Errorf("%s: %w", flag, err)
-	}
-	return nil
-}
-
-func writeFile(name string, mode int, write func(io.Writer) error) error {
-	if name == "" {
-		return nil
-	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|mode, 0o644)
+// open opens the file of a flag, or one that takes nothing.
+func open(flag, name string, mode int) (*os.File, error) {
+	f, err := os.OpenFile(cmp.Or(name, os.DevNull), os.O_WRONLY|os.O_CREATE|mode, 0o644)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	return errors.Join(write(f), f.Close())
+	return f, nil
 }
 
 // parseExpected reads known failures: one id a line. What follows # is a comment.
@@ -178,11 +144,10 @@ func parseExpected(text string) (ids []string, err error) {
 		if id = strings.TrimSpace(id); id == "" {
 			continue
 		}
-		known, ok := check.Find(id)
-		if !ok {
+		if !slices.ContainsFunc(check.All(), func(c check.Check) bool { return c.ID == id }) {
 			return nil, fmt.Errorf("line %d: there is no check %q", i+1, id)
 		}
-		ids = append(ids, known.ID)
+		ids = append(ids, id)
 	}
 	return ids, nil
 }
@@ -190,10 +155,10 @@ func parseExpected(text string) (ids []string, err error) {
 // conclude returns the exit code. It tells of known failures that did not fail, although they were to be asked.
 func conclude(r report.Report, stderr io.Writer) (code int, err error) {
 	sums := r.Sums()
-	if sums.NotAsked == len(r.Entries) {
+	if sums["not asked"] == len(r.Entries) {
 		return 0, errors.New("none of the checks could be asked; the table says why")
 	}
-	if sums.Failed > 0 {
+	if sums["failed"] > 0 {
 		code = exitFailed
 	}
 	for _, e := range r.Entries {

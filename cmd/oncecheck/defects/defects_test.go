@@ -89,18 +89,9 @@ func TestEachCheckFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var known []string
 	for line := range strings.Lines(string(out)) {
-		if id, _, _ := strings.Cut(line, " "); strings.Contains(id, "/") {
-			known = append(known, id)
-			if !slices.Contains(fails, id) {
-				t.Errorf("no defect fails %s", id)
-			}
-		}
-	}
-	for _, id := range fails {
-		if !slices.Contains(known, id) {
-			t.Errorf("%s is no check", id)
+		if id, _, _ := strings.Cut(line, " "); strings.Contains(id, "/") && !slices.Contains(fails, id) {
+			t.Errorf("no defect fails %s", id)
 		}
 	}
 }

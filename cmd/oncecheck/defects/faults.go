@@ -97,15 +97,6 @@ func problems(change func(*response)) fault {
 	})
 }
 
-// retryAfter replaces the value of the header where it stands.
-func retryAfter(value string) fault {
-	return problems(func(a *response) {
-		if a.Header.Get("Retry-After") != "" {
-			a.Header.Set("Retry-After", value)
-		}
-	})
-}
-
 // status gives the problem documents of one status, and of one title unless that is empty, another status.
 func status(of int, title string, with int) fault {
 	return problems(func(a *response) {
@@ -180,23 +171,6 @@ func unkeyed(which func(*call) bool) fault {
 	return requests(func(c *call) {
 		if which(c) {
 			c.Header.Set(keyHeader, rand.Text())
-		}
-	})
-}
-
-// rekeyed gives such requests a new key, if they have a valid one.
-func rekeyed(which func(*call) bool) fault {
-	return unkeyed(func(c *call) bool {
-		_, err := parseKey(c)
-		return err == nil && which(c)
-	})
-}
-
-// onceToo sends that method the way of a POST.
-func onceToo(method string) fault {
-	return requests(func(c *call) {
-		if c.Header[keyHeader] != nil && c.Method == method {
-			c.Method = "POST"
 		}
 	})
 }

@@ -11,15 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // oncecheck is the tool, built from this tree.
 var oncecheck string
 
 func TestMain(m *testing.M) {
-	checktest.Main()
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
 		// The tests wait more than they work.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -20,9 +19,8 @@ import (
 // A server is one instance of a payments API that keeps the promise of the Idempotency-Key header. The fields that are
 // functions are its steps, in their order. A defect replaces one of them.
 type server struct {
-	store  process
-	name   string          // of the instance
-	killed context.Context // done when the process was killed
+	store process
+	name  string // of the instance
 	// A duplicate of a running request waits for its response; otherwise it gets 409.
 	wait bool
 
@@ -52,12 +50,11 @@ type call struct {
 	made              []payment
 }
 
-func newServer(s *store, name string, killed context.Context) *server {
-	p := s.process()
+func newServer(p process, name string) *server {
 	return &server{
-		store: p, name: name, killed: killed, in: func(*call) {}, out: func(*call) {},
+		store: p, name: name, in: func(*call) {}, out: func(*call) {},
 		keyOf: parseKey, scopeOf: scope, printOf: fingerprint, claim: p.claim, answer: answer,
-		work: work, pay: pay, commit: p.commit, free: s.free,
+		work: work, pay: pay, commit: p.commit, free: p.free,
 	}
 }
 
@@ -78,15 +75,15 @@ func fingerprint(c *call) string {
 
 func (c *call) user() string { return c.Header.Get("Authorization") }
 
-// ServeHTTP sends the reply, compressed if the client accepts that.
+// ServeHTTP sends the reply.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(s.killed, cancel)()
+	defer context.AfterFunc(s.store.killed, cancel)()
 	c := &call{Request: r.WithContext(ctx), s: s}
 	s.in(c)
 	found := s.serve(c)
-	if found == nil || s.killed.Err() != nil {
+	if found == nil || s.store.killed.Err() != nil {
 		panic(http.ErrAbortHandler)
 	}
 	a := *found
@@ -94,44 +91,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.out(c)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Access-Control-Expose-Headers", "Idempotent-Replayed, Retry-After, Location")
 	for name, values := range a.Header {
 		h[name] = values
 	}
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		a.Body = zip(a.Body)
-		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
-	}
-	// Only a chunked response has trailers.
-	if a.Trailer == nil && a.Status != http.StatusNoContent {
-		h.Set("Content-Length", strconv.Itoa(len(a.Body)))
-	}
 	w.WriteHeader(a.Status)
 	_, _ = w.Write(a.Body)
-	for name, values := range a.Trailer {
-		_ = http.NewResponseController(w).Flush()
-		h[http.TrailerPrefix+name] = values
-	}
-}
-
-func zip(body []byte) []byte {
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, _ = z.Write(body)
-	_ = z.Close()
-	return packed.Bytes()
 }
 
 // serve returns the answer of each route, or nil if the connection is to break.
 func (s *server) serve(c *call) *response {
 	switch {
-	case c.Method == http.MethodOptions:
-		return &response{Status: http.StatusNoContent, Header: http.Header{
-			"Access-Control-Allow-Methods": {"GET, POST, PUT, PATCH"},
-			"Access-Control-Allow-Headers": {"Authorization, Content-Type, Idempotency-Key"},
-		}}
 	case c.user() == "":
 		return problem(http.StatusUnauthorized, "the Authorization header is missing")
 	case c.Method == http.MethodGet || c.Method == http.MethodHead:
@@ -220,7 +189,7 @@ func (c *call) takes(parameter string, beside time.Duration) {
 	d, _ := time.ParseDuration(c.URL.Query().Get(parameter))
 	select {
 	case <-time.After(beside + min(d, 10*time.Second)):
-	case <-c.s.killed.Done():
+	case <-c.s.store.killed.Done():
 	}
 }
 
@@ -267,8 +236,6 @@ func receipt(p payment, amount int, kind string) *response {
 		a.Header.Del("Content-Type")
 	case "other":
 		a.Status = http.StatusSeeOther
-	case "trailer":
-		a.Trailer = http.Header{"Checksum": {fmt.Sprintf("%x", sha256.Sum256(text))}}
 	}
 	return a
 }

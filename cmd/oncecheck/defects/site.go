@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
-
-	"github.com/onceguard/onceguard/cmd/oncecheck/internal/checktest"
 )
 
 // A site is two instances of the API on one store.
@@ -26,12 +24,7 @@ func startSite(d defect) *site {
 	s := &site{defect: d, kill: func() {}}
 	s.restart()
 	for i := range s.listeners {
-		l := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(i, w, r) }))
-		l.Config.Protocols = new(http.Protocols)
-		l.Config.Protocols.SetHTTP1(true)
-		l.Config.Protocols.SetUnencryptedHTTP2(true)
-		l.Start()
-		s.listeners[i] = l
+		s.listeners[i] = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(i, w, r) }))
 	}
 	return s
 }
@@ -41,12 +34,11 @@ func startSite(d defect) *site {
 func (s *site) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.store.restart()
-	s.kill()
+	s.store.restart(s.kill)
 	killed, kill := context.WithCancel(context.Background())
 	s.kill = kill
 	for i := range s.instances {
-		instance := newServer(&s.store, fmt.Sprint(i), killed)
+		instance := newServer(process{&s.store, killed}, fmt.Sprint(i))
 		if s.defect.spoil != nil {
 			s.defect.spoil(instance)
 		}
@@ -81,15 +73,15 @@ func (s *site) serve(i int, w http.ResponseWriter, r *http.Request) {
 func (s *site) url(i int, path string) string { return s.listeners[i].URL + path }
 
 // command is one for sh that has the site do what the path says.
-func (s *site) command(path string) string { return checktest.Command(http.MethodPost, s.url(0, path)) }
+func (s *site) command(path string) string { return "curl -fsS -X POST " + s.url(0, path) }
 
 // questions are the arguments with which oncecheck asks everything.
 func (s *site) questions() []string {
 	questions := []string{
 		"-at-most-once", "-H", "Authorization: Bearer ann", "-H2", "Authorization: Bearer bob", "-d", `{"amount":{{n}}}`,
-		"-also", s.url(1, "/payments"), "-other-url", s.url(0, "/refunds"), "-effects", s.url(0, "/effects"),
+		"-also", s.url(1, "/payments"), "-effects", s.url(0, "/effects"),
 		"-slow", "slow=2s", "-slow", "late=2s", "-fail", "fail=after", "-fail", "fail=before", "-fail", "fail=panic",
-		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other", "-sample", "as=trailer",
+		"-sample", "as=binary", "-sample", "as=large", "-sample", "as=empty", "-sample", "as=other",
 		"-restart", s.command("/restart"), "-store-down", s.command("/down"), "-store-up", s.command("/up"),
 		"-timeout", "20s", "-patience", "60s",
 	}

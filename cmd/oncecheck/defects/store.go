@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -10,12 +11,8 @@ import (
 // A store holds the records of all instances, and the payments. A restart loses what is in no line. One line has a response
 // together with the payments that it reports, so that a crash loses both or neither. Its methods are safe for concurrent use.
 type store struct {
-	// Held for reading by the responses on their way, see endLater.
-	late sync.RWMutex
-	mu   sync.Mutex
-	down bool
-	// The number of restarts: a request that began before the last one is dead.
-	epoch   int
+	mu      sync.Mutex
+	down    bool
 	lines   []line
 	records map[string]*record
 }
@@ -29,12 +26,12 @@ type line struct {
 
 type payment struct{ ID, User string }
 
-// response is what the handler has answered. Trailer may be nil.
+// response is what the handler has answered.
 type response struct {
-	Status          int
-	Header, Trailer http.Header
-	Body            []byte
-	title           string // of a problem document
+	Status int
+	Header http.Header
+	Body   []byte
+	title  string // of a problem document
 }
 
 // A record is what the store knows of a key.
@@ -58,10 +55,10 @@ func (s *store) lock() func() {
 	return s.mu.Unlock
 }
 
-// restart forgets what is in no line.
-func (s *store) restart() {
+// restart kills the processes and forgets what is in no line.
+func (s *store) restart(kill func()) {
 	defer s.lock()()
-	s.epoch++
+	kill()
 	s.records = map[string]*record{}
 	for _, l := range s.lines {
 		if l.scope != "" {
@@ -73,10 +70,8 @@ func (s *store) restart() {
 	}
 }
 
-// setDown takes the store down, or brings it back, when no response is on its way.
+// setDown takes the store down, or brings it back.
 func (s *store) setDown(down bool) {
-	s.late.Lock()
-	defer s.late.Unlock()
 	defer s.lock()()
 	s.down = down
 }
@@ -98,19 +93,13 @@ func (s *store) of(user string) []payment {
 // A process is the store as an instance sees it. It is refused when the instance was killed.
 type process struct {
 	*store
-	epoch int // of the store when the instance was started
-}
-
-// process returns the store for an instance that starts.
-func (s *store) process() process {
-	defer s.lock()()
-	return process{s, s.epoch}
+	killed context.Context // done when the process was killed
 }
 
 // usable returns an error if the store is down, or if the process that asks was killed. The caller holds p.mu.
 func (p process) usable() error {
 	switch {
-	case p.epoch != p.store.epoch:
+	case p.killed.Err() != nil:
 		return errKilled
 	case p.down:
 		return errDown
@@ -119,11 +108,9 @@ func (p process) usable() error {
 }
 
 // claim gives the call its scope if that is free. Otherwise it gives it a copy of the record that the scope has.
-func (p process) claim(c *call) error {
+func (p process) claim(c *call) (err error) {
 	defer p.lock()()
-	found, err := p.lookLocked(c.scope)
-	c.found = found
-	if found == nil && err == nil {
+	if c.found, err = p.lookLocked(c.scope); c.found == nil && err == nil {
 		p.take(c)
 	}
 	return err
@@ -180,7 +167,7 @@ func (p process) write(l line) error {
 // end ends the claim with the response, in memory, unless the process was killed.
 func (p process) end(c *call) {
 	defer p.lock()()
-	if p.epoch == p.store.epoch {
+	if p.killed.Err() == nil {
 		c.mine.response = c.reply
 		p.records[c.scope] = c.mine
 		close(c.mine.ended)
@@ -189,12 +176,8 @@ func (p process) end(c *call) {
 
 // endLater is end after the delay. It writes no line, so a crash at any later time loses the response.
 func (p process) endLater(delay time.Duration, c *call) {
-	p.late.RLock()
 	ended := *c
-	time.AfterFunc(delay, func() {
-		defer p.late.RUnlock()
-		p.end(&ended)
-	})
+	time.AfterFunc(delay, func() { p.end(&ended) })
 }
 
 // free ends a claim without a response: the next request with its key runs. It does nothing if the claim has ended.

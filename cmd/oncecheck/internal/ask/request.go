@@ -3,7 +3,6 @@ package ask
 import (
 	"bytes"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -64,18 +63,10 @@ type Request struct {
 	Header []Field
 	Body   []byte
 
-	// The body is sent in chunks, without Content-Length.
-	Chunked bool
-	Expect  bool // Expect: 100-continue, and the body waits for it
-	HTTP2   bool // over HTTP/2 instead of HTTP/1.1
-	// A body of any length is kept, and not only its beginning.
-	Whole bool
-
 	// For the reader of a report:
 	Note   string // what is special
 	AtOnce bool   // sent at one instant with its neighbours
 	Runs   bool   // still runs when the next is sent
-	Second bool   // the second user's
 	Before string // commands for sh that were run before it
 	After  string // and after it
 
@@ -117,40 +108,19 @@ func (r Request) Bare(method string) Request {
 	return r
 }
 
-// encode returns the request in HTTP/1.1. The last split bytes are the body.
-func (r Request) encode() (raw []byte, body int) {
+// encode returns the request in HTTP/1.1.
+func (r Request) encode() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", r.Method, r.URL.RequestURI(), r.URL.Host)
 	b.WriteString("User-Agent: oncecheck\r\nAccept: */*\r\n")
 	for _, f := range r.Header {
 		fmt.Fprintf(&b, "%s: %s\r\n", f.Name, f.Value)
 	}
-	if r.Expect {
-		b.WriteString("Expect: 100-continue\r\n")
-	}
-	payload := r.Body
-	switch {
-	case r.Chunked:
-		b.WriteString("Transfer-Encoding: chunked\r\n")
-		payload = chunks(r.Body)
-	case len(r.Body) > 0 || !slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, r.Method):
+	if len(r.Body) > 0 || r.Method != http.MethodGet {
 		fmt.Fprintf(&b, "Content-Length: %d\r\n", len(r.Body))
 	}
 	b.WriteString("\r\n")
-	b.Write(payload)
-	return b.Bytes(), len(payload)
-}
-
-// chunks returns the body in two chunks, so that a server must join them.
-func chunks(body []byte) []byte {
-	var b bytes.Buffer
-	half := len(body) / 2
-	for _, chunk := range [][]byte{body[:half], body[half:]} {
-		if len(chunk) > 0 {
-			fmt.Fprintf(&b, "%x\r\n%s\r\n", len(chunk), chunk)
-		}
-	}
-	b.WriteString("0\r\n\r\n")
+	b.Write(r.Body)
 	return b.Bytes()
 }
 
@@ -158,25 +128,15 @@ func chunks(body []byte) []byte {
 type Response struct {
 	Status int
 	Header http.Header
-	// Its first 128 KiB, unless the request says Whole.
-	Body    []byte
-	Size    int64             // of the whole body
-	Sum     [sha256.Size]byte // of the whole body
-	Trailer http.Header
+	Body   []byte
 }
 
-// Text returns the header and what is kept of the body.
+// Text returns the header and the body.
 func (r *Response) Text() string {
 	var b strings.Builder
 	_ = r.Header.Write(&b) // into memory
 	return b.String() + string(r.Body)
 }
-
-// IsWhole reports whether Body has all of the body.
-func (r *Response) IsWhole() bool { return int64(len(r.Body)) == r.Size }
-
-// SameBody reports whether both have one body, byte for byte.
-func (r *Response) SameBody(other *Response) bool { return r.Size == other.Size && r.Sum == other.Sum }
 
 // Success reports whether the operation was done, as far as the status says: 2xx or 3xx.
 func (r *Response) Success() bool { return r != nil && r.Status >= 200 && r.Status < 400 }

@@ -1,27 +1,11 @@
 package ask_test
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
-
-func TestExpand(t *testing.T) {
-	t.Parallel()
-	op := ask.Operation{N: 7, Key: "k-1", UUID: "u-1"}
-	for _, c := range []struct{ template, want string }{
-		{`{"amount":{{n}}}`, `{"amount":7}`},
-		{"{{key}}/{{uuid}}/{{n}}{{n}}", "k-1/u-1/77"},
-		{`{"a":{"b":{}}}`, `{"a":{"b":{}}}`},
-		{"", ""},
-	} {
-		if got := op.Expand(c.template); got != c.want {
-			t.Errorf("%q: got %q, want %q", c.template, got, c.want)
-		}
-	}
-}
 
 func TestCheckTemplate(t *testing.T) {
 	t.Parallel()
@@ -34,14 +18,6 @@ func TestCheckTemplate(t *testing.T) {
 		if err := ask.CheckTemplate(bad); err == nil || !strings.Contains(err.Error(), "{{uuid}}") {
 			t.Errorf("%q: %v, want an error that names the placeholders", bad, err)
 		}
-	}
-}
-
-func TestUUID(t *testing.T) {
-	t.Parallel()
-	if one, other := ask.UUID(), ask.UUID(); one == other ||
-		!regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`).MatchString(one) {
-		t.Errorf("%s, %s", one, other)
 	}
 }
 

@@ -20,7 +20,7 @@ func (c Command) Run(ctx context.Context, limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took more than %v", limit))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "sh", "-c", string(c))
-	var stdout, stderr limited
+	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	// A command may leave a server behind, which keeps the pipes open.
 	cmd.WaitDelay = time.Second
@@ -35,17 +35,6 @@ func (c Command) Run(ctx context.Context, limit time.Duration) ([]byte, error) {
 		return nil, fmt.Errorf("the command failed: %w: %s", err, line)
 	}
 	return stdout.Bytes(), nil
-}
-
-// limited keeps what a command prints, and fails at 64 MiB.
-type limited struct{ bytes.Buffer }
-
-// Write keeps p.
-func (l *limited) Write(p []byte) (int, error) {
-	if l.Len()+len(p) > 64<<20 {
-		return 0, errors.New("it has printed more than 64 MiB")
-	}
-	return l.Buffer.Write(p)
 }
 
 // parseCount reads how often something has happened: a whole number, or a JSON array, whose length it is. An object with

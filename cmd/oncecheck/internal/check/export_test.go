@@ -1,8 +1,6 @@
 package check
 
 import (
-	"net/http"
-
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
@@ -15,14 +13,13 @@ func Runs(responses []*ask.Response) int {
 	return findIDs(exchanges[:3]).runs(exchanges)
 }
 
-// ParseRetryAfter parses a Retry-After.
-func ParseRetryAfter(value string, h http.Header) (seconds int, ok bool) { return retryAfter(value, h) }
-
 // ParseCount parses what -effects prints.
 func ParseCount(output string) (int, error) { return parseCount([]byte(output)) }
 
 // Hide hides the values of the headers in the text.
-func Hide(first, second []ask.Field, text string) string { return newSecrets(first, second).hide(text) }
+func Hide(first, second []ask.Field, text string) string {
+	return newSecrets(first, second).Replace(text)
+}
 
 // Spellings returns the body in each spelling, or nil where it has none.
 func Spellings(body []byte) (space, number, null []byte) {

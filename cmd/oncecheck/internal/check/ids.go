@@ -15,10 +15,7 @@ import (
 // whole of a body that is not JSON.
 type idPaths []string
 
-const (
-	locationPath = "Location"
-	bodyPath     = "body"
-)
+const locationPath, bodyPath = "Location", "body"
 
 // facts are what a response says, by place.
 type facts map[string]string
@@ -74,31 +71,10 @@ func findIDs(exchanges []ask.Exchange) (paths idPaths) {
 	return paths
 }
 
-// isID reports whether a place has an id by its name.
-func isID(path string) bool {
-	lower := strings.ToLower(path)
-	return path == locationPath || strings.HasSuffix(lower, "id") || strings.HasSuffix(lower, "number")
-}
-
-// echoes reports whether the place has what the request had, so that it is no id of the run.
-func echoes(path string, exchanges []ask.Exchange) bool {
-	return slices.ContainsFunc(exchanges, func(e ask.Exchange) bool {
-		value, op := factsOf(e.Response)[path], e.Request.Op
-		return strings.Contains(value, strconv.FormatInt(op.N, 10)) ||
-			strings.Contains(value, op.UUID) || strings.Contains(value, op.Key)
-	})
-}
-
 // areIn reports whether the response has one of the places, so that a second run could be seen in it.
 func (p idPaths) areIn(r *ask.Response) bool {
 	common, _, _ := p.compare(factsOf(r), factsOf(r))
 	return common > 0
-}
-
-// inJSON returns the places that are members of a JSON body.
-func (p idPaths) inJSON() idPaths {
-	isMember := func(path string) bool { return path == locationPath || path == bodyPath }
-	return slices.DeleteFunc(slices.Clone(p), isMember)
 }
 
 // compare returns how many places of ids two responses have in common, how many of these have the same value, and whether

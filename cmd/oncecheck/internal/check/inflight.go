@@ -1,10 +1,7 @@
 package check
 
 import (
-	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
@@ -23,10 +20,7 @@ var inflightChecks = []Check{
 		0, inflightTime, Draft27),
 	// The in-flight refusal has a Retry-After. Not asked if duplicates wait for the answer.
 	row(Advice, "inflight/retry-after", "the conflict says when to try again",
-		0, inflightRetryAfter, RetryAfter),
-	// If it is there: a whole number from 1 to 300, or a date at most 300 s ahead and not past.
-	row(Should, "inflight/retry-after-sane", "Retry-After of the conflict is a sane number of seconds",
-		0, inflightRetryAfterSane, RetryAfter),
+		0, inflightRetryAfter, "RFC 9110, section 10.2.3 (Retry-After)"),
 	// After the success of inflight/answer: the same again, until it is no conflict, is a success with the first's body.
 	row(Should, "inflight/then-replay", "after the first has ended, its duplicate gets its response",
 		0, func(t *T) {
@@ -40,17 +34,19 @@ func inflight(t *T) trial {
 	if t.Slow == nil {
 		t.say(sentAtOnce)
 	}
-	return shared(t, "inflight", func(t *T) trial {
-		n := 2
-		if t.Slow == nil {
-			n = 9
-		}
-		all, w := during(t, func(r ask.Request) []ask.Request { return slices.Repeat([]ask.Request{r}, n) })
-		t.skipIf(!all[0].Success(), "the first request was no success: %s", all[0])
-		r := all[0].Request
-		r.Note, r.AtOnce, r.Runs = "", false, false
-		return w.try(1, append(all, t.restWhile(r, t.Statuses.mayChange))...)
-	})
+	return shared(t, "inflight", sendInflight)
+}
+
+func sendInflight(t *T) trial {
+	n := 2
+	if t.Slow == nil {
+		n = 9
+	}
+	all, w := during(t, func(r ask.Request) []ask.Request { return slices.Repeat([]ask.Request{r}, n) })
+	t.skipIf(!all[0].Success(), "the first request was no success: %s", all[0])
+	r := all[0].Request
+	r.Note, r.AtOnce, r.Runs = "", false, false
+	return w.try(1, append(all, t.restWhile(r, t.Statuses.mayChange))...)
 }
 
 // duplicates returns those of the running operation, and shows no more.
@@ -81,40 +77,10 @@ func inflightTime(t *T) {
 	}
 }
 
-// conflict returns the header of a duplicate that was refused as in flight.
-func conflict(t *T) http.Header {
+func inflightRetryAfter(t *T) {
 	first, others := duplicates(t)
 	i := slices.IndexFunc(others, t.Statuses.isInFlight)
 	t.skipIf(i < 0, "no duplicate was refused as in flight")
 	t.show(first, others[i])
-	return others[i].Response.Header
-}
-
-func inflightRetryAfter(t *T) {
-	t.failIf(conflict(t).Get("Retry-After") == "", "Retry-After", "none")
-}
-
-func inflightRetryAfterSane(t *T) {
-	h := conflict(t)
-	value := h.Get("Retry-After")
-	t.skipIf(value == "", "the refusal has no Retry-After")
-	seconds, ok := retryAfter(value, h)
-	isSane := ok && seconds >= 1 && seconds <= 300
-	t.failIf(!isSane, "a whole number of seconds from 1 to 300, or such a date", "%s", quote(value))
-}
-
-// retryAfter returns the seconds of a Retry-After. Those of a date are counted from the response's own Date.
-func retryAfter(value string, h http.Header) (seconds int, ok bool) {
-	if n, err := strconv.ParseUint(value, 10, 31); err == nil {
-		return int(n), true
-	}
-	at, err := http.ParseTime(value)
-	if err != nil {
-		return 0, false
-	}
-	now, err := http.ParseTime(h.Get("Date"))
-	if err != nil {
-		now = time.Now()
-	}
-	return int(at.Sub(now) / time.Second), true
+	t.failIf(others[i].Response.Header.Get("Retry-After") == "", "Retry-After", "none")
 }

@@ -2,10 +2,8 @@ package check
 
 import (
 	"context"
-	"net/http"
+	"math/rand/v2"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
@@ -45,23 +43,8 @@ var outageChecks = []Check{
 		Restart|Effects, crashAfterAnswer, Draft26),
 }
 
-// otherChecks has the checks of CORS, caches and load.
+// otherChecks has the check of many keys at once.
 var otherChecks = []Check{
-	// OPTIONS as a browser sends it, without a key: not the status for a missing key (400), unless another OPTIONS, with a
-	// key, gets it too.
-	row(Must, "cors/preflight", "a preflight is not refused because it has no key",
-		0, corsPreflight, CORS),
-	// Access-Control-Allow-Headers of the preflight's answer names the header, or is *. Not asked if the server does not
-	// answer CORS.
-	row(Should, "cors/allowed", "a preflight allows the key's header",
-		0, corsAllowed, CORS),
-	// Access-Control-Expose-Headers of a replay names the header that marks it, and Location if it is there. Not asked if
-	// the server does not answer CORS.
-	row(Advice, "cors/exposed", "a page may read what the server says about a replay",
-		0, corsExposed, CORS),
-	// No repetition has an Age header: it comes from the server, not from an HTTP cache.
-	row(Should, "cache/no-age", "a replay has no Age",
-		0, replayed(noReplay, every, noAge), AgeField),
 	// 1,000 requests shuffled over the instances, -parallel at a time; at the end each key once more if none of its five was
 	// a success: 200 effects, and the successes of a key have one body. Refusals are allowed in between.
 	row(Must, "load/shuffled", "200 keys, five times each in any order, have one effect and one body each",
@@ -212,65 +195,7 @@ func crashAfterAnswer(t *T) {
 	t.same(first, again)
 }
 
-// origin is that of a page whose browser asks.
-const origin = "https://shop.example"
-
-// preflight returns the request that a browser sends before a page's request with a key.
-func preflight(t *T) ask.Request {
-	r := t.fresh().Bare(http.MethodOptions)
-	// It has neither the user's headers nor a key.
-	r.Header = []ask.Field{
-		{Name: "Origin", Value: origin},
-		{Name: "Access-Control-Request-Method", Value: t.Method},
-		{Name: "Access-Control-Request-Headers", Value: "content-type," + strings.ToLower(t.KeyHeader)},
-	}
-	return r
-}
-
-func corsPreflight(t *T) {
-	r := preflight(t)
-	e := t.send(r)
-	if has(t.Statuses.Missing, e) {
-		with := t.send(t.keyed(r, r.Op.Key))
-		isOther := with.Response != nil && with.Response.Status != e.Response.Status
-		t.failIf(isOther, "not "+statuses(t.Statuses.Missing), "%s without a key, and %s with one", e, with)
-	}
-}
-
-// wantListed fails the check unless the header of the response lists the name, or is *. It ends the check if the response
-// is not for a page of another origin.
-func wantListed(t *T, e ask.Exchange, header, name string) {
-	isCORS := e.Response != nil && e.Response.Header.Get("Access-Control-Allow-Origin") != ""
-	t.skipIf(!isCORS, "the server does not answer CORS")
-	got := strings.Join(e.Response.Header.Values(header), ", ")
-	names := strings.FieldsFunc(got, func(c rune) bool { return c == ',' || c == ' ' })
-	isListed := slices.ContainsFunc(names, func(s string) bool { return s == "*" || strings.EqualFold(s, name) })
-	t.failIf(!isListed, header+" with "+name, "%s", quote(got))
-}
-
-func corsAllowed(t *T) {
-	wantListed(t, t.send(preflight(t)), "Access-Control-Allow-Headers", t.KeyHeader)
-}
-
-func corsExposed(t *T) {
-	r := t.fresh().With("Origin", origin)
-	t.first(r)
-	again := t.rest(r)
-	t.skipIf(again.Response == nil, "%s", again)
-	names := location(again.Response)
-	if mark := replayHeader(again.Response.Header); mark != "" {
-		names = append(names, mark)
-	}
-	t.skipIf(names == nil, "a replay has neither a mark nor a Location")
-	for _, name := range names {
-		wantListed(t, again, "Access-Control-Expose-Headers", name)
-	}
-}
-
-const (
-	loadKeys        = 200
-	loadRepetitions = 5
-)
+const loadKeys, loadRepetitions = 200, 5
 
 // loadShuffled sends 200 operations five times each, in any order and over all instances.
 func loadShuffled(t *T) {
@@ -282,7 +207,20 @@ func loadShuffled(t *T) {
 		requests[i] = t.fresh()
 	}
 	w := t.watch()
-	byKey, refused := storm(t, requests)
+	byKey, refused := make([][]ask.Exchange, loadKeys), 0
+	for chunk := range slices.Chunk(rand.Perm(sent), t.Client.Parallel) {
+		together := make([]ask.Request, len(chunk))
+		for i, n := range chunk {
+			together[i] = requests[n%loadKeys]
+			if t.Also != nil && i%2 == 1 {
+				together[i] = at(together[i], t.Also)
+			}
+		}
+		for i, e := range t.Client.Together(t.ctx, together) {
+			byKey[chunk[i]%loadKeys] = append(byKey[chunk[i]%loadKeys], e)
+			refused += 1 - successes(e)
+		}
+	}
 	one := byKey[0][0]
 	t.skipIf(refused == sent && one.NobodyListens(), "the server does not listen: %s", one)
 	for i, r := range requests {
@@ -300,34 +238,4 @@ func loadShuffled(t *T) {
 	n := w.try(loadKeys).effects
 	t.failIf(n != loadKeys, "200 effects", "%s", effects(n))
 	t.say("%d keys, %d requests, %d of them refused on the way", loadKeys, sent, refused)
-}
-
-// storm sends each request five times, as many at a time as the client may. It returns the exchanges by request, and how
-// many were no success.
-func storm(t *T, requests []ask.Request) (byKey [][]ask.Exchange, refused int) {
-	byKey = make([][]ask.Exchange, len(requests))
-	next := make(chan int)
-	var mu sync.Mutex // guards byKey and refused
-	var workers sync.WaitGroup
-	for worker := range t.Client.Parallel {
-		workers.Go(func() {
-			for i := range next {
-				r := requests[i]
-				if t.Also != nil && worker%2 == 1 {
-					r = at(r, t.Also)
-				}
-				e := t.Client.Do(t.ctx, r)
-				mu.Lock()
-				byKey[i] = append(byKey[i], e)
-				refused += 1 - successes(e)
-				mu.Unlock()
-			}
-		})
-	}
-	for _, i := range t.random.Perm(len(requests) * loadRepetitions) {
-		next <- i / loadRepetitions
-	}
-	close(next)
-	workers.Wait()
-	return byKey, refused
 }

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -14,17 +15,8 @@ import (
 	"github.com/onceguard/onceguard/cmd/oncecheck/internal/ask"
 )
 
-// secrets are the values of the user's headers, and the words in them. A report has a variable in their place, wherever the
-// server repeats them. The longest come first.
-type secrets []secret
-
-type secret struct{ text, variable string }
-
-// harmless are the headers that everybody may see.
-var harmless = []string{"accept", "accept-charset", "accept-encoding", "accept-language", "content-type", "host", "origin", "referer", "user-agent"}
-
-// credential matches the names of headers whose values are secret although they are short.
-var credential = regexp.MustCompile(`(?i)auth|cookie|token|secret|api-?key|password|session|signature`)
+// harmless matches the headers that everybody may see.
+var harmless = regexp.MustCompile(`(?i)^(accept(-.*)?|content-type|host|origin|referer|user-agent)$`)
 
 var placeholders = strings.NewReplacer("{{n}}", "", "{{key}}", "", "{{uuid}}", "")
 
@@ -32,7 +24,7 @@ var placeholders = strings.NewReplacer("{{n}}", "", "{{key}}", "", "{{uuid}}", "
 // is none if everybody may see the value, or it has placeholders and no other word.
 func variable(f ask.Field, second bool) string {
 	own := placeholders.Replace(f.Value)
-	if slices.Contains(harmless, strings.ToLower(f.Name)) || own == "" || own != f.Value && strings.IndexFunc(own, isWord) < 0 {
+	if harmless.MatchString(f.Name) || own == "" || own != f.Value && strings.IndexFunc(own, isWord) < 0 {
 		return ""
 	}
 	name := strings.Map(func(c rune) rune {
@@ -47,39 +39,35 @@ func variable(f ask.Field, second bool) string {
 	return name
 }
 
-func newSecrets(first, second []ask.Field) (all secrets) {
+func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
+
+// newSecrets returns what replaces the values of the user's headers, and the words in them, wherever a server repeats them, by
+// the variables. Of those that begin at one place the longest is replaced. Three characters are no secret, but a status.
+func newSecrets(first, second []ask.Field) *strings.Replacer {
+	var all [][]string
 	for i, fields := range [][]ask.Field{first, second} {
 		for _, f := range fields {
 			name := variable(f, i == 1)
-			if name == "" {
-				continue
-			}
-			shortest := 6 // a number of a version is no secret
-			if credential.MatchString(f.Name) {
-				shortest = 3
-			}
-			for _, word := range words(f) {
-				if len(word) >= shortest && !strings.Contains(word, "{{") {
-					all = append(all, secret{word, "$" + name})
+			for _, word := range words(f.Value) {
+				if name != "" && len(word) > 3 && !strings.Contains(word, "{{") {
+					all = append(all, []string{word, "$" + name})
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b secret) int { return len(b.text) - len(a.text) })
-	return all
+	slices.SortStableFunc(all, func(a, b []string) int { return cmp.Compare(len(b[0]), len(a[0])) })
+	return strings.NewReplacer(slices.Concat(all...)...)
 }
 
 // words returns the value of a header, what is secret in it, and both as JSON and URLs have them.
-func words(f ask.Field) (all []string) {
-	parts := []string{f.Value}
-	fields := strings.FieldsFunc(f.Value, func(c rune) bool { return c == ' ' || c == ';' || c == ',' })
-	isCookie := strings.Contains(strings.ToLower(f.Name), "cookie")
+func words(header string) (all []string) {
+	parts := []string{header}
+	fields := strings.FieldsFunc(header, func(c rune) bool { return c == ' ' || c == ';' || c == ',' })
 	for i, part := range fields {
-		if i == 0 && len(fields) > 1 && !isCookie {
+		if _, value, _ := strings.Cut(part, "="); strings.Trim(value, "=") != "" {
+			part = value // of a cookie
+		} else if i == 0 && len(fields) > 1 {
 			continue // the scheme, such as Bearer
-		}
-		if _, value, ok := strings.Cut(part, "="); ok && isCookie {
-			part = value
 		}
 		parts = append(parts, part)
 		if pair, err := base64.StdEncoding.DecodeString(part); err == nil && utf8.Valid(pair) {
@@ -94,48 +82,20 @@ func words(f ask.Field) (all []string) {
 	return all
 }
 
-// hide returns the text with a variable in place of each secret that stands there as a word.
-func (all secrets) hide(text string) string {
-	for _, s := range all {
-		text = replaceWord(text, s.text, s.variable)
-	}
-	return text
-}
-
 // shown returns the beginning of what a server or a command has said. Secrets are hidden first: a part of one is no longer found.
 func (s *Session) shown(text string, most int) string {
-	return fmt.Sprintf("%.*q", most, s.secrets.hide(text))
+	return fmt.Sprintf("%.*q", most, s.secrets.Replace(text))
 }
-
-// replaceWord replaces old where it is no part of a longer word.
-func replaceWord(text, old, with string) string {
-	var b strings.Builder
-	for rest := text; ; {
-		before, after, ok := strings.Cut(rest, old)
-		b.WriteString(before)
-		if !ok {
-			return b.String()
-		}
-		last, _ := utf8.DecodeLastRuneInString(b.String())
-		next, _ := utf8.DecodeRuneInString(after)
-		if isWord(last) || isWord(next) {
-			b.WriteString(old)
-		} else {
-			b.WriteString(with)
-		}
-		rest = after
-	}
-}
-
-func isWord(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) }
 
 // hideIn hides the secrets in what a result says and shows.
-func (all secrets) hideIn(r *Result) {
-	r.Sentence, r.Want, r.Got = all.hide(r.Sentence), all.hide(r.Want), all.hide(r.Got)
+func (s *Session) hideIn(r *Result) {
+	hide := s.secrets.Replace
+	r.Sentence, r.Want, r.Got = hide(r.Sentence), hide(r.Want), hide(r.Got)
+	r.Shown = slices.Clone(r.Shown) // other checks look at the same exchanges
 	for i, e := range r.Shown {
 		if e.Response != nil {
 			hidden := *e.Response
-			hidden.Body = []byte(all.hide(string(hidden.Body)))
+			hidden.Body = []byte(hide(string(hidden.Body)))
 			r.Shown[i].Response = &hidden
 		}
 	}

@@ -20,8 +20,6 @@ type Config struct {
 
 	URL  *url.URL
 	Also *url.URL // a second instance of the service, or nil
-	// Another route that takes the same request, or nil.
-	OtherURL *url.URL
 
 	Method string
 	Header []ask.Field // templates
@@ -50,15 +48,13 @@ type Config struct {
 	Statuses Statuses
 	// How long a request is repeated until it is answered.
 	Patience time.Duration
-	Seed     uint64
 }
 
 // Session is a run against one server. Its checks run one after the other.
 type Session struct {
 	Config
-	random  *rand.Rand
 	n       int64 // of the last operation
-	secrets secrets
+	secrets *strings.Replacer
 
 	// The status of the first operation.
 	usual int
@@ -66,7 +62,7 @@ type Session struct {
 	equalIsOne bool
 	// What tells two runs apart in responses.
 	ids idPaths
-	// Why there are none, if it is not for the responses.
+	// Why there are none, if the service takes no equal orders.
 	noIDs string
 	// How long an effect took to be counted.
 	lag time.Duration
@@ -84,7 +80,7 @@ const lowestN, highestN = 100_000, 90_000_000
 // NewSession returns a session that has asked nothing yet.
 func NewSession(cfg Config) *Session {
 	return &Session{
-		Config: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 0)), n: lowestN + rand.Int64N(highestN-lowestN),
+		Config: cfg, n: lowestN + rand.Int64N(highestN-lowestN),
 		secrets: newSecrets(cfg.Header, cfg.User2), slow: map[string]time.Duration{}, parts: map[string]any{},
 	}
 }
@@ -152,7 +148,7 @@ func (s *Session) asUser2(r ask.Request) ask.Request {
 	for _, f := range s.User2 {
 		r = r.Without(f.Name)
 	}
-	r.Header, r.Second = slices.Concat(r.Header, expand(s.User2, r.Op, true)), true
+	r.Header = slices.Concat(r.Header, expand(s.User2, r.Op, true))
 	return r
 }
 
@@ -181,7 +177,7 @@ func (s *Session) Start(ctx context.Context) error {
 		learnIDs(t)
 	})
 	if r.Verdict != Held {
-		return errors.New(s.secrets.hide(r.Sentence))
+		return errors.New(s.secrets.Replace(r.Sentence))
 	}
 	return nil
 }
@@ -219,12 +215,6 @@ func wantUsable(t *T, e ask.Exchange) {
 	t.skipIf(has([]int{301, 307, 308}, e), "%s is sent elsewhere: %s. Give that URL: %q", name, e, location)
 	isLogin := !t.counts() && login.MatchString(location)
 	t.skipIf(isLogin, "%s is sent to a login: %q. If that is a success, give -effects. %s", name, location, credentials)
-	t.skipIf(isElsewhere(t.usual, e), "%s must be a success, as the first instance's is: %s", name, e)
-}
-
-// isElsewhere reports whether a success sends the client to another place, such as a login, and the usual one does not.
-func isElsewhere(usual int, e ask.Exchange) bool {
-	return usual != 0 && usual < 300 && e.Response.Status >= 300
 }
 
 // wantCounted ends the run unless the request is a success, and counted once.
@@ -243,39 +233,26 @@ func wantCounted(t *T, r ask.Request) {
 		w.before, after, r.URL.Redacted(), hint)
 }
 
-const (
-	credentials = "Give the credentials of a user who may do this: -H 'Authorization: Bearer ...', or -H 'Cookie: ...'."
-	csrf        = "Against CSRF, give the token and the cookie of a session with -H, or switch the protection off for the run."
-)
+const credentials = "Give the credentials of a user who may do this: -H 'Authorization: Bearer ...', or -H 'Cookie: ...'. " +
+	"If it is protected against CSRF, give the token as well, or switch the protection off for the run."
 
 // advice says what to do if the request is no success.
 func advice(e ask.Exchange) string {
-	if e.Response == nil {
-		switch text := fmt.Sprint(e.Err); {
-		case strings.Contains(text, "x509"):
-			return "If the server is your own, add -insecure."
-		case strings.Contains(text, "TLS handshake"):
-			return "The server does not speak TLS here: give the URL with http://."
-		}
-		return "Is the server running, and is this its address? Try the request with curl first."
-	}
-	switch status := e.Response.Status; {
-	case forgery.Match(e.Response.Body):
-		return csrf
-	case status == 401 || status == 403:
-		return credentials + " " + csrf
-	case status == 404:
-		return "Is the path right? Give the URL of a request that creates something."
-	case status == 405:
-		return "Give the method of a request that creates something, such as -X PUT."
-	case status >= 500:
+	switch {
+	case e.Response == nil && strings.Contains(e.Err.Error(), "x509"):
+		return "If the server is your own, add -insecure."
+	case e.Response == nil:
+		return "Is the server running, is this its address, and does it speak TLS as the URL says? Try the request with curl first."
+	case has([]int{401, 403, 419}, e):
+		return credentials
+	case has([]int{404, 405}, e):
+		return "Give the URL of a request that creates something, and its method, such as -X PUT."
+	case e.Response.Status >= 500:
 		return "The server's log should say why. If it refuses the key, -key says how a key is written."
 	}
 	return "Is the request valid, and new each time? In -d, {{n}} and {{uuid}} differ from operation to operation. " +
 		"If the key is refused, -key says how it is written."
 }
-
-var forgery = regexp.MustCompile(`(?i)csrf|forgery|authenticity`)
 
 // excerpt returns the beginning of the response's body, for an error.
 func (s *Session) excerpt(e ask.Exchange) string {
@@ -285,35 +262,23 @@ func (s *Session) excerpt(e ask.Exchange) string {
 	return ": " + s.shown(string(e.Response.Body), 200)
 }
 
-// learnIDs sends three operations that differ in their key alone or, if the service does not take equal orders, in all.
+// learnIDs sends three operations that differ in their key alone. A service that takes no equal orders has no ids here.
 func learnIDs(t *T) {
 	first, w := t.fresh(), t.watch()
-	var seen []ask.Exchange
-	for isSame := true; len(seen) < 3; {
-		r := t.fresh()
-		if isSame {
-			r = t.otherKey(first)
-		}
-		switch e := t.patient(r); {
-		case e.Success():
-			seen = append(seen, e)
-		case len(seen) == 0:
-			t.skip("one operation was a success, and the next was none: %s%s. %s", e, t.excerpt(e), advice(e))
-		case !isSame:
+	seen := make([]ask.Exchange, 3)
+	for i := range seen {
+		seen[i] = t.patient(t.otherKey(first))
+		if e := seen[i]; i == 0 {
+			t.skipIf(!e.Success(), "one operation was a success, and the next was none: %s%s. %s", e, t.excerpt(e), advice(e))
+		} else if !e.Success() {
+			t.noIDs = fmt.Sprintf("give -effects: the service does not take one body under two keys (%s)", e)
 			return
-		default:
-			isSame = false
-			t.noIDs = fmt.Sprintf("give -effects: the service does not take one body under two keys (%s), "+
-				"and its responses have no id", e)
 		}
 	}
 	// A replay is for the key, or for what is taken for one.
-	if t.counts() && t.noIDs == "" {
+	if t.counts() {
 		marked := slices.ContainsFunc(seen, func(e ask.Exchange) bool { return isReplay(e.Response) })
 		t.equalIsOne = w.count(w.before+2) < w.before+2 && !marked
 	}
 	t.ids = findIDs(seen)
-	if t.noIDs != "" {
-		t.ids = slices.DeleteFunc(t.ids, func(path string) bool { return !isID(path) || echoes(path, seen) })
-	}
 }

@@ -59,7 +59,7 @@ func (s *Session) Run(ctx context.Context, checks []Check, begin func(Check), re
 			return
 		}
 		r.Check = c
-		s.secrets.hideIn(&r)
+		s.hideIn(&r)
 		report(r)
 	}
 }

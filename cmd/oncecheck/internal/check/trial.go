@@ -26,12 +26,12 @@ type told[P any] struct {
 // tell returns a part, which is asked when the first check wants it. If it could not be asked, no later check tries again.
 func tell[P any](t *T, name string, ask func(*T) P) told[P] {
 	if t.parts[name] == nil {
-		var k told[P]
-		r := t.part(t.ctx, func(t *T) { k.part = ask(t) })
-		if r.Verdict != Held {
-			k.reason = r.Sentence
+		var part P
+		r := t.part(t.ctx, func(t *T) { part = ask(t) })
+		if r.Verdict == Held {
+			r.Sentence = ""
 		}
-		t.parts[name] = k
+		t.parts[name] = told[P]{part, r.Sentence}
 	}
 	return t.parts[name].(told[P])
 }
@@ -131,7 +131,7 @@ func (t *T) printed() ([]byte, error) {
 		return t.Effects.Run(t.ctx, t.Client.Timeout)
 	}
 	r := t.fresh().Bare("GET").Without(t.KeyHeader)
-	r.URL, r.Whole = t.EffectsURL, true
+	r.URL = t.EffectsURL
 	e := t.repeat(r, t.Patience, isBusy)
 	if !e.Success() {
 		return nil, fmt.Errorf("GET %s: %s%s. %s", r.URL.Redacted(), e, t.excerpt(e), advice(e))

@@ -1,5 +1,4 @@
-// Package checktest has what the tests of oncecheck share. [Command] makes the test binary stand for curl in the commands
-// that oncecheck runs, so that the tests need no other program.
+// Package checktest has what the tests of oncecheck share.
 package checktest
 
 import (

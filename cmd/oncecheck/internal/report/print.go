@@ -2,11 +2,11 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -14,30 +14,23 @@ import (
 )
 
 // A screen has so many lines of failures, and so many characters in one.
-const (
-	maxLines = 16
-	maxWidth = 120
-)
+const maxLines, maxWidth = 16, 120
 
-// Text writes what does not hold, a line for each cause, the gravest failure with what shows it, and the result. With Verbose
+// Text writes what does not hold, a line for each failure, the gravest with what shows it, and the result. With Verbose
 // it writes a table of all checks, and every failure in full.
 func (r Report) Text(w io.Writer) error {
 	var b bytes.Buffer
-	groups := r.groups()
+	failures := r.failures()
 	if r.Verbose {
 		r.table(&b)
 	} else {
-		causes(&b, groups)
+		screen(&b, failures)
 	}
 	says, next := r.verdict()
-	fmt.Fprintf(&b, "\n%s. %d requests, seed %d.\n%s\n%s\n", r.Sums(), r.Requests, r.Seed, r.more(), says)
-	if !r.Verbose && len(groups) > 0 && groups[0].lead.Broken() {
-		details := groups[0].lead.details()
-		fmt.Fprintf(&b, "%s\n", details)
-		if variable.MatchString(details) {
-			b.WriteString("$AUTHORIZATION and the like stand for the values of your flags. ")
-		}
-		b.WriteString("For all checks, and every failure in full, add -verbose; for one, -only and its id.\n")
+	fmt.Fprintf(&b, "\n%s. %d requests.\n%s\n%s\n", r.Sums(), r.Requests, r.more(), says)
+	if !r.Verbose && len(failures) > 0 && failures[0].Broken() {
+		fmt.Fprintf(&b, "%s\n$AUTHORIZATION and the like stand for the values of your flags. "+
+			"For all checks, and every failure in full, add -verbose; for one, -only and its id.\n", failures[0].details())
 	}
 	if next != "" {
 		fmt.Fprintf(&b, "Next: %s\n", next)
@@ -60,23 +53,14 @@ func (r Report) table(b *bytes.Buffer) {
 	}
 }
 
-// causes writes a line for each group of failures, no more than a screen has.
-func causes(b *bytes.Buffer, groups []group) {
-	width := 0
-	for _, g := range groups {
-		width = max(width, len(g.lead.Check.ID))
+// screen writes a line for each failure, no more than a screen has.
+func screen(b *bytes.Buffer, failures []Entry) {
+	for _, e := range failures[:min(len(failures), maxLines)] {
+		line := fmt.Sprintf("%-6s  %-6s  %-26s  ", e.word(), e.Check.Level, e.Check.ID)
+		end := ": " + cut(e.Got, 44)
+		fmt.Fprintf(b, "%s%s%s\n", line, cut(e.Check.Title, maxWidth-len(line)-len([]rune(end))), end)
 	}
-	for _, g := range groups[:min(len(groups), maxLines)] {
-		also := ""
-		if g.also > 0 {
-			also = fmt.Sprintf(" (and %d more by this)", g.also)
-		}
-		c := g.lead.Check
-		line := fmt.Sprintf("%-6s  %-6s  %-*s  ", g.lead.word(), c.Level, width, c.ID)
-		end := ": " + cut(g.lead.Got, 44) + also
-		fmt.Fprintf(b, "%s%s%s\n", line, cut(c.Title, maxWidth-len(line)-len([]rune(end))), end)
-	}
-	if more := len(groups) - maxLines; more > 0 {
+	if more := len(failures) - maxLines; more > 0 {
 		fmt.Fprintf(b, "and %d lines more, which -verbose has\n", more)
 	}
 }
@@ -89,15 +73,13 @@ func cut(s string, width int) string {
 	return s
 }
 
-// variable matches a header of a curl line whose value is a credential, or a command of the user's.
-var variable = regexp.MustCompile(`-H "[^"\s]+: \$[A-Z0-9_]+"|sh -c "\$`)
-
 // details says what a failure means and how to see it again.
 func (e Entry) details() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s %s %s: %s\n", e.word(), e.Check.Level, e.Check.ID, e.Check.Title)
 	fmt.Fprintf(&b, "  seen:      %s\n  expected:  %s\n  customer:  %s\n  text:      %s\n",
-		e.Got, e.Want, e.Check.Customer, e.texts())
+		e.Got, e.Want, e.Check.Customer(),
+		cmp.Or(strings.Join(e.Check.Texts, "; "), "no text; correctness demands it"))
 	for i, line := range Curl(e.Shown) {
 		if i == 0 {
 			b.WriteString("  again:\n")
@@ -132,7 +114,7 @@ func (r Report) JSON(w io.Writer) error {
 	checks := make([]jsonCheck, len(r.Entries))
 	for i, e := range r.Entries {
 		if checks[i].Entry = e; e.Verdict == check.Failed {
-			checks[i] = jsonCheck{e, e.Check.Customer, e.Check.Texts, Curl(e.Shown)}
+			checks[i] = jsonCheck{e, e.Check.Customer(), e.Check.Texts, Curl(e.Shown)}
 		}
 	}
 	headline, _ := r.verdict() // the result in one or two sentences
@@ -140,7 +122,7 @@ func (r Report) JSON(w io.Writer) error {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(map[string]any{
-		"target": r.Target, "seed": r.Seed, "requests": r.Requests,
+		"target": r.Target, "requests": r.Requests,
 		"summary": r.Sums(), "headline": headline, "checks": checks,
 	})
 }
@@ -150,7 +132,7 @@ func (r Report) JUnit(w io.Writer) error {
 	var b bytes.Buffer
 	s := r.Sums()
 	fmt.Fprintf(&b, "%s<testsuite name=\"%s\" tests=\"%d\" failures=\"%d\" skipped=\"%d\">\n", xml.Header,
-		escape("oncecheck "+r.Target), len(r.Entries), s.Failed, s.Known+s.Noted+s.NotAsked)
+		escape("oncecheck "+r.Target), len(r.Entries), s["failed"], s["known"]+s["noted"]+s["not asked"])
 	for _, e := range r.Entries {
 		group, _, _ := strings.Cut(e.Check.ID, "/")
 		fmt.Fprintf(&b, "  <testcase classname=\"oncecheck.%s\" name=\"%s\">", group, e.Check.ID)

@@ -2,7 +2,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -11,13 +10,10 @@ import (
 
 // Report is a run and its results.
 type Report struct {
-	Target string // the method and URL
-	// The name of the key's header; empty: Idempotency-Key.
-	KeyHeader string
-	Seed      uint64
-	Requests  int // that were sent
-	Entries   []Entry
-	Verbose   bool // Text tells every failure in full
+	Target   string // the method and URL
+	Requests int    // that were sent
+	Entries  []Entry
+	Verbose  bool // Text tells every failure in full
 }
 
 // Entry is a result and what it means for the exit code.
@@ -43,37 +39,27 @@ func (e Entry) word() string {
 	return "noted"
 }
 
-// Sums are the numbers of results.
-type Sums struct {
-	Held   int `json:"held"`
-	Failed int `json:"failed"` // that count
-	Known  int `json:"known"`  // failures that are expected
-	// Failures of a level that does not count.
-	Noted    int `json:"noted"`
-	NotAsked int `json:"notAsked"`
-}
+// Sums are the numbers of results by their word.
+type Sums map[string]int
 
 // Sums counts the results.
-func (r Report) Sums() (s Sums) {
-	of := map[string]*int{
-		"held": &s.Held, "FAILED": &s.Failed, "known": &s.Known, "noted": &s.Noted, "not asked": &s.NotAsked,
-	}
+func (r Report) Sums() Sums {
+	s := Sums{"held": 0, "failed": 0, "known": 0, "noted": 0, "not asked": 0}
 	for _, e := range r.Entries {
-		*of[e.word()]++
+		s[strings.ToLower(e.word())]++
 	}
 	return s
 }
 
-// String says the numbers in words.
+// String says the numbers in words. There are always some that held, failed and were not asked.
 func (s Sums) String() string {
-	text := fmt.Sprintf("%d held, %d failed", s.Held, s.Failed)
-	if s.Known > 0 {
-		text += fmt.Sprintf(", %d known", s.Known)
+	var all []string
+	for _, word := range []string{"held", "failed", "known", "noted", "not asked"} {
+		if s[word] > 0 || word != "known" && word != "noted" {
+			all = append(all, fmt.Sprint(s[word], " ", word))
+		}
 	}
-	if s.Noted > 0 {
-		text += fmt.Sprintf(", %d noted", s.Noted)
-	}
-	return text + fmt.Sprintf(", %d not asked", s.NotAsked)
+	return strings.Join(all, ", ")
 }
 
 // sentence says what was seen, or what holds.
@@ -87,9 +73,4 @@ func (e Entry) sentence() string {
 		return e.Check.Title + " (" + e.Sentence + ")"
 	}
 	return e.Check.Title + ": " + e.Sentence
-}
-
-// texts joins the references, or says that there is none.
-func (e Entry) texts() string {
-	return cmp.Or(strings.Join(e.Check.Texts, "; "), "no text; correctness demands it")
 }
