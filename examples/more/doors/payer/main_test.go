@@ -78,6 +78,14 @@ func call(t *testing.T, method, addr, body string) string {
 	return fmt.Sprint(res.StatusCode, " ", strings.TrimSpace(string(text)), " ", res.Header.Get("Idempotent-Replayed"))
 }
 
+// waitForReceipt asks for the order until it is paid, or go test's own timeout.
+func waitForReceipt(t *testing.T, addr string) {
+	t.Helper()
+	for got := ""; got != "200 ann 1250 receipt-1 "; {
+		got = call(t, http.MethodGet, addr, "")
+	}
+}
+
 // fault: a worker is killed when the provider has paid, and before it has the answer. Another one sends the same key, and
 // gets the receipt.
 func TestKilledWhilePaying(t *testing.T) {
@@ -95,9 +103,7 @@ func TestKilledWhilePaying(t *testing.T) {
 	close(provider.hold)
 	server.Elapse(t, 10*time.Second) // the lease of the killed worker
 	second := redistest.Run(t, "payer", server.Addr(), database, provider.URL).Line(t)
-	for got := ""; got != "200 ann 1250 receipt-1 "; time.Sleep(10 * time.Millisecond) { // until go test's own timeout
-		got = call(t, http.MethodGet, second, "")
-	}
+	waitForReceipt(t, second)
 	if keys := provider.keys(); len(keys) != 2 || keys[0] != keys[1] || keys[0] == "" {
 		t.Errorf("the provider got the keys %q, want the same twice", keys)
 	}
@@ -116,9 +122,7 @@ func TestTwoWorkers(t *testing.T) {
 	finds.Wait(t)
 	finds.Lift()
 	close(provider.hold)
-	for got := ""; got != "200 ann 1250 receipt-1 "; time.Sleep(10 * time.Millisecond) {
-		got = call(t, http.MethodGet, first, "")
-	}
+	waitForReceipt(t, first)
 	if keys := provider.keys(); len(keys) != 1 {
 		t.Errorf("the provider got the keys %q, want one", keys)
 	}
