@@ -148,21 +148,25 @@ func TestReleasesUntilTheExpiry(t *testing.T) {
 	for name, test := range map[string]struct {
 		expiry, close time.Duration
 		mayReturn     bool
+		reply         string // to the releases before the Close, which gets none
 		givenUp       uint64
 		named         error
 	}{
-		"expired":                  {ttl, ttl + 2*time.Second, false, 0, nil},
-		"closed before":            {ttl, ttl - time.Second, false, 1, store.ErrUnreleased},
-		"expired, it may return":   {ttl, ttl + 2*time.Second, true, 0, nil},
-		"a lease of a day":         {24 * time.Hour, 2 * time.Hour, false, 1, nil},
-		"a lease of a day, closed": {24 * time.Hour, time.Minute, false, 1, store.ErrUnreleased},
+		"expired":                  {ttl, ttl + 2*time.Second, false, refusal, 0, nil},
+		"closed before":            {ttl, ttl - time.Second, false, refusal, 1, store.ErrUnreleased},
+		"expired, it may return":   {ttl, ttl + 2*time.Second, true, refusal, 0, nil},
+		"released, it may return":  {ttl, time.Second, true, ":1\r\n", 0, nil},
+		"a lease of a day":         {24 * time.Hour, 2 * time.Hour, false, refusal, 1, nil},
+		"a lease of a day, closed": {24 * time.Hour, time.Minute, false, refusal, 1, store.ErrUnreleased},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			run(t, nil, func(w *world) {
-				w.server.rest = refusal
+				w.server.rest = test.reply
 				w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, MayReturn: test.mayReturn, Expiry: w.begin.Add(test.expiry)})
 				time.Sleep(test.close)
+				synctest.Wait()
+				w.server.rest = refusal
 				if queued, _ := w.ReleaseStats(); (queued == 1) != (test.mayReturn || test.named != nil) {
 					t.Errorf("%d in the queue", queued)
 				}
