@@ -62,27 +62,29 @@ func TestSweepAgain(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d dbtest.Database) {
 		j, db := modes["intent"](d, t), d.Open(t)
-		const grace = 10 * time.Minute
 		unfinishedRows(t, d, db, 2)
+		sweep := func(lease time.Duration, fn func(context.Context, sqljournal.Unfinished)) {
+			t.Helper()
+			n, err := j.Sweep(t.Context(), 10*time.Minute, lease, func(ctx context.Context, u sqljournal.Unfinished) error {
+				fn(ctx, u)
+				return nil
+			})
+			if n != 2 || err != nil {
+				t.Errorf("Sweep: got %d, %v, want 2", n, err)
+			}
+		}
 		first := map[string]sqljournal.Unfinished{}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		n, err := j.Sweep(ctx, grace, time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) error {
+		sweep(time.Microsecond, func(_ context.Context, u sqljournal.Unfinished) {
 			if _, again := first[u.Key]; again {
-				t.Error("a row is handed out again")
-				cancel() // or it would never end
+				t.Fatal("a row is handed out again")
 			}
 			first[u.Key] = u
 			eventually(t, "the end of the lease", func() bool {
 				i, err := j.Inspect(t.Context(), u.Key)
 				return err == nil && i.State == journal.Unfinished && i.Left < 0
 			})
-			return nil
 		})
-		if n != 2 || err != nil {
-			t.Errorf("Sweep: got %d, %v, want 2", n, err)
-		}
-		n, err = j.Sweep(t.Context(), grace, time.Hour, func(ctx context.Context, u sqljournal.Unfinished) error {
+		sweep(time.Hour, func(ctx context.Context, u sqljournal.Unfinished) {
 			before := first[u.Key]
 			if u.Attempts != 2 || string(u.Note) != string(before.Note) {
 				t.Errorf("got attempt %d, note %q", u.Attempts, u.Note)
@@ -91,11 +93,7 @@ func TestSweepAgain(t *testing.T) {
 			mustFail(t, "Free of the first", before.Free(ctx, db), sqljournal.ErrLost)
 			mustFail(t, "Done", u.Done(ctx, db, time.Hour, nil), nil)
 			mustFail(t, "Done once more", u.Done(ctx, db, time.Hour, nil), sqljournal.ErrLost)
-			return nil
 		})
-		if n != 2 || err != nil {
-			t.Errorf("Sweep again: got %d, %v, want 2", n, err)
-		}
 		if _, err := j.Sweep(t.Context(), 0, 0, nil); err == nil {
 			t.Error("a lease of 0 is taken")
 		}

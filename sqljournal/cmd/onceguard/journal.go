@@ -37,8 +37,7 @@ func openJournal(_ context.Context, source, namespace string) (operate.Journal, 
 
 func openDatabase(source string) (*sql.DB, []sqljournal.Option, error) {
 	if path, ok := strings.CutPrefix(source, "sqlite:"); ok && path != "" {
-		params := url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(5000)"}}
-		db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: params.Encode()}).String())
+		db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?mode=rw&_pragma=busy_timeout(5000)")
 		return db, []sqljournal.Option{sqljournal.SQLite()}, err
 	}
 	u, err := url.Parse(source)
@@ -111,11 +110,10 @@ func (o opened) Keys(ctx context.Context, answered bool) (keys []string, err err
 
 func (o opened) Remove(ctx context.Context, key, token string, evenIfLive bool) error {
 	err := o.Forget(ctx, key, token, evenIfLive)
-	switch {
-	case errors.Is(err, sqljournal.ErrLost):
-		return fmt.Errorf("%w: %w", lock.ErrChanged, err)
-	case errors.Is(err, sqljournal.ErrRunning):
-		return fmt.Errorf("%w: %w", lock.ErrLive, err)
+	for found, means := range map[error]error{sqljournal.ErrLost: lock.ErrChanged, sqljournal.ErrRunning: lock.ErrLive} {
+		if errors.Is(err, found) {
+			return fmt.Errorf("%w: %w", means, err)
+		}
 	}
 	return err
 }
