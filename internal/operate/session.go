@@ -95,15 +95,14 @@ func newSession(ctx context.Context, env Environment, cfg *config, args []string
 
 // check returns an error if a flag that all commands have is missing or wrong.
 func (s *session) check() error {
-	hasDriver := s.OpenJournal != nil
 	switch {
 	case s.redis == "":
 		return UsageError("-redis is missing, and REDIS_URL is not set")
-	case s.redis == none && !hasDriver, s.config.journal != "" && !hasDriver:
+	case s.OpenJournal == nil && (s.redis == none || s.config.journal != ""):
 		return UsageError("the service has a journal, and this command has no database driver: install %s", withDrivers)
 	case s.redis == none && s.lock != "":
 		return UsageError("-lock: a lock is in Redis, and -redis is %s", none)
-	case s.config.journal == "" && hasDriver:
+	case s.OpenJournal != nil && s.config.journal == "":
 		return UsageError("-journal is missing, and JOURNAL_URL is not set")
 	case s.namespace == "":
 		return UsageError("-namespace is missing, and no KEY begins with one")
