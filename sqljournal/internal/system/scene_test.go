@@ -44,7 +44,9 @@ func newScene(t *testing.T, server *dbtest.Server) *scene {
 	c.redisProxy = redistest.NewProxy(t, c.redis.Addr())
 	c.dbProxy = dbtest.NewProxy(t, server)
 	c.db = c.database.Open(t)
-	createPayments(t, c.db)
+	if _, err := c.db.ExecContext(t.Context(), "create table payments (id text, nonce text)"); err != nil {
+		t.Fatal(err)
+	}
 	return c
 }
 
@@ -56,13 +58,6 @@ func eachServer(t *testing.T, test func(*testing.T, *dbtest.Server)) {
 			t.Parallel()
 			test(t, dbtest.Own(t, kind).Server)
 		})
-	}
-}
-
-func createPayments(t *testing.T, db *sql.DB) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), "create table payments (id text, nonce text)"); err != nil {
-		t.Fatal(err)
 	}
 }
 

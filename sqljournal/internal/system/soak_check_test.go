@@ -23,22 +23,15 @@ func (k *soak) check() {
 		k.redis.FlushAll(k.t)
 	}
 	unfinished := k.endUnfinished()
-	effects := k.effects()
 	calm := k.shop
 	calm.Patient = !k.redisAway
 	again := serve(k.t, calm)
 	for _, o := range k.orders {
-		n := effects[o.key]
-		delete(effects, o.key)
+		n := k.effects(k.t, o.key)
 		isPaid, isSwept := unfinished[o.key]
 		k.checkOrder(o, again.ask(k.t.Context(), o.key), n, isSwept, isPaid)
-	}
-	for key, n := range effects {
-		k.t.Errorf("%d effects of %s, which nobody has ordered", n, key)
-	}
-	for key, n := range k.effects() {
-		if n != 1 {
-			k.t.Errorf("%d effects of %s in the end", n, key)
+		if n := k.effects(k.t, o.key); n > 1 {
+			k.t.Errorf("%d effects of %s in the end", n, o.key)
 		}
 	}
 	if k.kills == 0 || k.broken == 0 || len(k.orders) < k.keys {
@@ -67,34 +60,6 @@ func (k *soak) checkOrder(o *soakOrder, a answer, effects int, isSwept, isPaid b
 	default:
 		k.t.Errorf("order %s: %d effects; the customers had %+v; swept: %t; a retry gets %v %s", o.key, effects, o, isSwept, a, a.body)
 	}
-}
-
-// effects returns how many payments there are, by key.
-func (k *soak) effects() map[string]int {
-	k.t.Helper()
-	n := map[string]int{}
-	k.provider.mu.Lock()
-	for key, paid := range k.provider.paid {
-		n[key] = paid
-	}
-	k.provider.mu.Unlock()
-	rows, err := k.db.QueryContext(k.t.Context(), "select id, count(*) from payments group by id")
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var key string
-		var paid int
-		if err := rows.Scan(&key, &paid); err != nil {
-			k.t.Fatal(err)
-		}
-		n[key] += paid
-	}
-	if err := rows.Err(); err != nil {
-		k.t.Fatal(err)
-	}
-	return n
 }
 
 // endUnfinished asks the provider about each run without an end, and returns those that have noted what they are, by

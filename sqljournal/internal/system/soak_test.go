@@ -2,7 +2,6 @@ package system_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"os"
@@ -93,19 +92,16 @@ func testSoak(t *testing.T, kind dbtest.Kind) {
 
 // soak is a service whose instances are killed, with its customers and all that they know.
 type soak struct {
+	*scene
 	t         *testing.T
 	shop      shop
 	elsewhere bool
 	lasts     time.Duration // at least
 	keys      int           // how many orders there are at least
 	clicks    int           // how many requests at once ask for an order
-	redis     *redistest.Server
 	redisAway bool
 	redisKept bool // Redis keeps its data: without a journal nothing else prevents a second effect
 	server    *dbtest.Server
-	database  dbtest.Database
-	db        *sql.DB
-	provider  *provider
 	customer  customer // without a URL
 
 	mu        sync.Mutex
@@ -127,13 +123,7 @@ type soakOrder struct {
 
 func newSoak(t *testing.T, server *dbtest.Server, mode journalMode, elsewhere, redisAway bool) *soak {
 	t.Helper()
-	k := &soak{
-		t: t, elsewhere: elsewhere, clicks: 6, redis: redistest.Start(t), redisAway: redisAway, server: server,
-		provider: newProvider(t), customer: newCustomer(t, ""),
-	}
-	k.database = k.server.Database(t)
-	k.db = k.database.Open(t)
-	createPayments(t, k.db)
+	k := &soak{scene: newScene(t, server), t: t, elsewhere: elsewhere, clicks: 6, redisAway: redisAway, server: server, customer: newCustomer(t, "")}
 	k.shop = shop{Redis: k.redis.Addr(), Database: k.database.URL(), Kind: k.database.Kind, Journal: mode, Lease: soakLease, Limit: soakLimit}
 	if elsewhere {
 		k.shop.Provider = k.provider.url
@@ -163,7 +153,7 @@ func (k *soak) load(restarts bool) {
 		background.Go(func() { k.flush(ctx) })
 	}
 	if k.shop.Journal == intent && !k.elsewhere {
-		background.Go(func() { k.sweep(ctx) })
+		background.Go(func() { k.sweepFreely(ctx) })
 	}
 
 	const customers = 12
@@ -224,9 +214,9 @@ func (k *soak) flush(ctx context.Context) {
 	}
 }
 
-// sweep frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may
+// sweepFreely frees what is unfinished: with InTx there is no effect then. An error is one of the database, which may
 // restart.
-func (k *soak) sweep(ctx context.Context) {
+func (k *soak) sweepFreely(ctx context.Context) {
 	journal := sqljournal.Intent(k.db, namespace, k.database.Kind.Options()...)
 	for wait(ctx, 50*time.Millisecond) {
 		_, _ = journal.Sweep(ctx, 0, soakLimit, func(ctx context.Context, u sqljournal.Unfinished) error { return u.Free(ctx, k.db) })
