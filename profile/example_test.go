@@ -49,17 +49,31 @@ func created(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"id":"cs_1"}`)
 }
 
+type callerKey struct{}
+
+// authenticate stands for your authentication.
+func authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, _ := r.BasicAuth()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, name)))
+	})
+}
+
+func caller(ctx context.Context) string { return ctx.Value(callerKey{}).(string) }
+
 func ExampleACP() {
 	locker, stop := startLocker()
 	defer stop()
-	acp := profile.ACP()
-	once := middleware.Idempotency(locker, acp.Key(keyfunc.BasicUser()), acp.Option())
+	create, mux := http.HandlerFunc(created), http.NewServeMux()
 
-	create := once(http.HandlerFunc(created))
-	post(create, "8e03978e", `{"currency":"eur","total":10}`)
-	post(create, "8e03978e", `{"total":10.0, "currency":"eur"}`)
-	post(create, "8e03978e", `{"currency":"usd","total":10}`)
-	post(create, "", `{}`)
+	acp := profile.ACP() // or UCP, or Stripe
+	once := middleware.Idempotency(locker, acp.Key(keyfunc.User(caller)), acp.Option())
+	mux.Handle("POST /checkout_sessions", authenticate(once(create)))
+
+	post(mux, "8e03978e", `{"currency":"eur","total":10}`)
+	post(mux, "8e03978e", `{"total":10.0, "currency":"eur"}`)
+	post(mux, "8e03978e", `{"currency":"usd","total":10}`)
+	post(mux, "", `{}`)
 	// Output:
 	// 201 {"id":"cs_1"}
 	// 201 {"id":"cs_1"}

@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,13 +67,7 @@ func newLocker(t *testing.T) *lock.Locker {
 type request struct{ method, path, user, key, body, media string }
 
 func (s *shop) send(q request) *httptest.ResponseRecorder {
-	method, path := http.MethodPost, "/checkout_sessions"
-	if q.method != "" {
-		method = q.method
-	}
-	if q.path != "" {
-		path = q.path
-	}
+	method, path := cmp.Or(q.method, http.MethodPost), cmp.Or(q.path, "/checkout_sessions")
 	r := httptest.NewRequest(method, path, strings.NewReader(q.body))
 	if q.key != "" {
 		r.Header.Set("Idempotency-Key", q.key)
