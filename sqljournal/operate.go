@@ -35,12 +35,12 @@ type Info struct {
 
 	// how often Sweep has handed the row out
 	Attempts int
-	// Done: a response is stored; false if Sweep's function has called Done without one
-	Response bool
-	// of the record in bytes
+	// of the record in bytes; 0 if Done without one, by Sweep's function
 	Size int
 	// what the handler has stored by [Journal.Note]; nil if Done
 	Note []byte
+
+	response bool // Done: with a record
 }
 
 // ErrRunning means that the run in a row has not reached its limit, or that a sweep has just handed the row out.
@@ -108,7 +108,7 @@ func (t *table) infos(ctx context.Context, query string, arg any) (found []Info,
 		switch {
 		case state == stateDone && left <= 0:
 			return
-		case state == stateDone && i.Response:
+		case state == stateDone && i.response:
 			i.State, i.Token = journal.Done, prefixResponse+i.Run
 		case state == stateDone:
 			i.State, i.Token = journal.Done, prefixNoResponse+i.Run
@@ -121,6 +121,6 @@ func (t *table) infos(ctx context.Context, query string, arg any) (found []Info,
 			_, i.Note, _ = splitNote(note) // of a damaged one, an operator sees nothing
 		}
 		found = append(found, i)
-	}, &i.Key, &i.Run, &state, &note, &began, &left, &i.Attempts, &i.Response, &i.Size)
+	}, &i.Key, &i.Run, &state, &note, &began, &left, &i.Attempts, &i.response, &i.Size)
 	return found, err
 }

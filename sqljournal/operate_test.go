@@ -27,7 +27,7 @@ func TestInspectAndScan(t *testing.T) {
 			{1, nil, -time.Hour, sqljournal.Info{State: unfinished, Note: []byte("order 7")}, true},
 			{1, nil, time.Hour, sqljournal.Info{State: running, Note: []byte("order 7")}, true},
 			{2, nil, time.Hour, sqljournal.Info{State: done, Token: "unanswered-"}, true},
-			{2, []byte("stored"), time.Hour, sqljournal.Info{State: done, Token: "done-", Response: true, Size: 6}, false},
+			{2, []byte("stored"), time.Hour, sqljournal.Info{State: done, Token: "done-", Size: 6}, false},
 			{2, []byte("stored"), -time.Minute, sqljournal.Info{State: absent}, false},
 			{2, nil, -time.Minute, sqljournal.Info{State: absent}, false},
 		} {
@@ -41,7 +41,7 @@ func TestInspectAndScan(t *testing.T) {
 				t.Errorf("%+v: left %v, want %v; began %v ago", test.want, got.Left, test.left, time.Since(got.Began))
 			}
 			if err != nil || got.Key != run.Key || got.State != test.want.State || got.Token != test.want.Token || got.Run != test.want.Run ||
-				got.Attempts != 0 || got.Response != test.want.Response || got.Size != test.want.Size || string(got.Note) != string(test.want.Note) {
+				got.Attempts != 0 || got.Size != test.want.Size || string(got.Note) != string(test.want.Note) {
 				t.Errorf("got %+v, %v, want %+v", got, err, test.want)
 			}
 			if test.scanned {
@@ -223,8 +223,8 @@ func TestOverrideIsLateBehindATransaction(t *testing.T) {
 			mustFail(t, "Rollback", tx.Rollback(), nil)
 			mustExec(t, s.db, lock, run.Key) // behind the override
 			after, err := watching.Inspect(t.Context(), run.Key)
-			if err != nil || after.State != before.State || after.Response != before.Response {
-				t.Errorf("%v with a response %v stands, %v, want %v, %v", after.State, after.Response, err, before.State, before.Response)
+			if err != nil || after.State != before.State || after.Size != before.Size {
+				t.Errorf("%v of %d bytes stands, %v, want %v, %v", after.State, after.Size, err, before.State, before.Size)
 			}
 		})
 	}

@@ -43,7 +43,7 @@ func (t *table) tryForget(ctx context.Context, key, token string, evenIfLive boo
 	case state == stateBegun && seen.Left >= 0 && !evenIfLive:
 		return ErrRunning
 	}
-	n, err := t.dialect.exec(ctx, t.db, t.dialect.forget, key, seen.Run, state, !seen.Response, evenIfLive, until)
+	n, err := t.dialect.exec(ctx, t.db, t.dialect.forget, key, seen.Run, state, !seen.response, evenIfLive, until)
 	return oneOrContended(n, err)
 }
 
