@@ -1,10 +1,10 @@
 package onceclient_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -185,29 +185,27 @@ func newTransport(base http.RoundTripper, opt onceclient.Option) http.RoundTripp
 	return onceclient.New(base, opt)
 }
 
+// connection is the body of 101 Switching Protocols.
+type connection struct{ bytes.Buffer }
+
+func (*connection) Close() error { return nil }
+
 // The body of 101 Switching Protocols stays writable.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	client, server := net.Pipe()
-	defer server.Close()
+	upgraded := new(connection)
 	base := tripper(func(req *http.Request) (*http.Response, error) {
-		resp, err := answer(http.StatusSwitchingProtocols, "")(req)
-		resp.Body = client
-		return resp, err
+		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: upgraded}, nil
 	})
 	resp, err := onceclient.New(base).RoundTrip(post(t, t.Context(), orders, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	w, ok := resp.Body.(io.Writer)
-	if !ok {
-		t.Fatalf("got %T", resp.Body)
-	}
-	go func() { _, _ = io.WriteString(w, "hello") }()
-	got := make([]byte, 5)
-	if _, err := io.ReadFull(server, got); string(got) != "hello" || err != nil {
-		t.Errorf("got %q, %v", got, err)
+	if w, ok := resp.Body.(io.Writer); !ok {
+		t.Errorf("got %T", resp.Body)
+	} else if _, err := io.WriteString(w, "hello"); upgraded.String() != "hello" || err != nil {
+		t.Errorf("sent %q, %v", upgraded, err)
 	}
 }
 
