@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +19,6 @@ var errNetwork = errors.New("connection reset by the test")
 type fakeBase struct {
 	steps []step
 
-	mu     sync.Mutex
 	at     []time.Time
 	bodies []string
 	heads  []http.Header
@@ -40,17 +38,13 @@ func (f *fakeBase) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		body = string(b)
 	}
-	f.mu.Lock()
 	next := f.steps[min(len(f.at), len(f.steps)-1)]
 	f.at = append(f.at, time.Now())
 	f.bodies = append(f.bodies, body)
 	f.heads = append(f.heads, req.Header)
-	f.mu.Unlock()
 	resp, err := next(req)
 	if resp != nil && resp.Body != nil {
-		f.mu.Lock()
 		f.open++
-		f.mu.Unlock()
 		resp.Body = &countedBody{ReadCloser: resp.Body, base: f}
 	}
 	return resp, err
@@ -63,16 +57,15 @@ func (f *fakeBase) key() string { return f.heads[0].Get("Idempotency-Key") }
 
 type countedBody struct {
 	io.ReadCloser
-	base *fakeBase
-	once sync.Once
+	base   *fakeBase
+	closed bool
 }
 
 func (b *countedBody) Close() error {
-	b.once.Do(func() {
-		b.base.mu.Lock()
+	if !b.closed {
+		b.closed = true
 		b.base.open--
-		b.base.mu.Unlock()
-	})
+	}
 	return b.ReadCloser.Close()
 }
 

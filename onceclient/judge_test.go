@@ -35,6 +35,7 @@ func TestTable(t *testing.T) {
 		"without a body":                  func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: 503}, nil },
 		"500, long body":                  answer(500, strings.Repeat("x", 1<<20)),
 		"record-unreadable that says so":  problem(500, "record-unreadable", yes),
+		"outcome-unknown that says so":    problem(409, "outcome-unknown", yes),
 		"500, not replayed":               answer(500, "", "Idempotent-Replayed: false"),
 		"an X-Should-Retry of no meaning": answer(503, "", "X-Should-Retry: perhaps"),
 	}
@@ -63,6 +64,7 @@ func TestTable(t *testing.T) {
 		"503 replayed":               answer(503, "oops", replayed),
 		"503 that says no":           answer(503, "oops", no),
 		"409 in-flight that says no": problem(409, "in-flight", no),
+		"outcome-unknown, no":        problem(409, "outcome-unknown", no),
 		"200 that says yes":          answer(200, "ok", yes),
 		"307 without Location":       answer(307, "elsewhere"),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -179,16 +180,18 @@ func TestOtherMethods(t *testing.T) {
 	if client.CloseIdleConnections(); base.closed != 1 {
 		t.Errorf("closed %d times, want once", base.closed)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		covered := &fakeBase{steps: []step{fail, created}}
-		req := postBody(t, t.Context(), nil, 0)
-		req.Method = http.MethodPut
-		resp, err := onceclient.New(covered, onceclient.WithMethods(http.MethodPut)).RoundTrip(req)
-		if err != nil || covered.tries() != 2 || covered.key() == "" {
-			t.Fatalf("PUT covered: %v after %d tries", err, covered.tries())
-		}
-		resp.Body.Close()
-	})
+	for _, body := range []io.ReadCloser{nil, http.NoBody} {
+		synctest.Test(t, func(t *testing.T) {
+			covered := &fakeBase{steps: []step{fail, created}}
+			req := postBody(t, t.Context(), body, 0)
+			req.Method = http.MethodPut
+			resp, err := onceclient.New(covered, onceclient.WithMethods(http.MethodPut)).RoundTrip(req)
+			if err != nil || covered.tries() != 2 || covered.key() == "" {
+				t.Fatalf("PUT covered: %v after %d tries", err, covered.tries())
+			}
+			resp.Body.Close()
+		})
+	}
 }
 
 type closing struct {

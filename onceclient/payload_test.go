@@ -92,20 +92,6 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-func TestNoBody(t *testing.T) {
-	t.Parallel()
-	for _, b := range []io.Reader{nil, http.NoBody} {
-		synctest.Test(t, func(t *testing.T) {
-			base := &fakeBase{steps: []step{fail, created}}
-			req := post(t, t.Context(), orders, b)
-			req.Method = http.MethodPatch
-			if _, content, err := do(t, &http.Client{Transport: onceclient.New(base)}, req); content != "done" || err != nil {
-				t.Errorf("%v: got %q, %v", b, content, err)
-			}
-		})
-	}
-}
-
 // A body that waits for its writer is closed by a cancellation, and nothing waits for it.
 func TestBodyAfterACancellation(t *testing.T) {
 	t.Parallel()
@@ -122,20 +108,6 @@ func TestBodyAfterACancellation(t *testing.T) {
 			t.Errorf("the body is open: %v", err)
 		}
 	})
-}
-
-// RoundTrip closes the body also when it sends nothing.
-func TestBodyIsClosed(t *testing.T) {
-	t.Parallel()
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, ctx := range []context.Context{cancelled, onceclient.WithKey(t.Context(), "")} {
-		b := newBody(strings.NewReader("book"))
-		if _, err := onceclient.New(&fakeBase{steps: []step{created}}).RoundTrip(postBody(t, ctx, b, 4)); err == nil {
-			t.Error("no error")
-		}
-		<-b.closed
-	}
 }
 
 // A RoundTripper must not modify the request.

@@ -146,8 +146,9 @@ func TestCancelled(t *testing.T) {
 				cancel(reason)
 				tries = 0
 			}
-			base, began := &fakeBase{steps: []step{test.first}}, time.Now()
-			_, _, err := send(t, ctx, base)
+			base, began, b := &fakeBase{steps: []step{test.first}}, time.Now(), newBody(strings.NewReader("book"))
+			_, _, err := do(t, &http.Client{Transport: onceclient.New(base)}, postBody(t, ctx, b, 4))
+			<-b.closed
 			if took := time.Since(began); took != test.after || base.tries() != tries || base.open != 0 {
 				t.Errorf("%s: it ended after %v and %d tries; %d bodies are open", name, took, base.tries(), base.open)
 			}
@@ -198,38 +199,4 @@ func FuzzRetryAfter(f *testing.F) {
 			t.Errorf("%q: got %v", value, got)
 		}
 	})
-}
-
-// An unknown outcome that the server may still learn is repeated, and another one ends the call.
-func TestUnknownOutcomeIsAwaited(t *testing.T) {
-	t.Parallel()
-	learning := problem(409, "outcome-unknown", "X-Should-Retry: true", "Retry-After: 30")
-	final := problem(409, "outcome-unknown", "X-Should-Retry: false")
-	for name, test := range map[string]struct {
-		steps  []step
-		limit  time.Duration
-		tries  int
-		status int // 0: a GaveUpError
-	}{
-		"it is learnt":           {[]step{learning, learning, created}, 5 * time.Minute, 3, 201},
-		"it stays unknown":       {[]step{learning, final}, 5 * time.Minute, 2, 409},
-		"it is final at once":    {[]step{final, created}, 5 * time.Minute, 1, 409},
-		"it says nothing":        {[]step{problem(409, "outcome-unknown"), created}, 5 * time.Minute, 1, 409},
-		"the limit is too short": {[]step{learning}, 90 * time.Second, 4, 0},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			base := &fakeBase{steps: test.steps}
-			resp, _, err := send(t, t.Context(), base, onceclient.WithLimit(test.limit))
-			if test.status == 0 {
-				if e := gaveUp(t, err); e.Problem != onceclient.OutcomeUnknown {
-					t.Errorf("%s: got %v", name, e)
-				}
-			} else if err != nil || resp.StatusCode != test.status {
-				t.Errorf("%s: got %v, %v, want %d", name, resp, err, test.status)
-			}
-			if base.tries() != test.tries {
-				t.Errorf("%s: %d tries, want %d", name, base.tries(), test.tries)
-			}
-		})
-	}
 }
