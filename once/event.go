@@ -44,7 +44,6 @@ type Event struct {
 	Outcome   Outcome
 	Operation string // of the Key
 	Key       string // the storage key: the Key as it stands in Redis, hashed; empty if the Key is invalid
-	Failed    bool   // the function has returned an error, now or in the run whose error is returned again
 
 	// Err is why something failed in Redis, the journal or the codec, or why an outcome is unknown. It is
 	// lock.ErrPending if the result is not stored yet, and storing goes on in the background. Of the function's own
@@ -67,9 +66,9 @@ type Event struct {
 }
 
 // report calls the observer with the Event of the result.
-func (c *call) report(result *run.Result, failed bool) {
+func (c *call) report(result *run.Result) {
 	e := Event{
-		Outcome: result.Outcome, Failed: failed, Err: result.Err, Size: result.Size, Settle: result.Settle,
+		Outcome: result.Outcome, Err: result.Err, Size: result.Size, Settle: result.Settle,
 	}
 	if result.Kind == run.Stored {
 		e.Age = max(0, time.Since(result.Record.Completed))

@@ -134,7 +134,7 @@ func (c *call) do(f func(context.Context) (any, error)) run.Result {
 func replay[T any](c *call, result *run.Result) (v T, replayed bool, err error) {
 	err = c.decode(result.Record.Body, &v)
 	if _, isStored := err.(*StoredError); err == nil || isStored {
-		c.report(result, err != nil)
+		c.report(result)
 		return v, true, err
 	}
 	*result = run.Result{
@@ -146,6 +146,6 @@ func replay[T any](c *call, result *run.Result) (v T, replayed bool, err error) 
 
 // refuse returns the error of a call that gets no result, and calls the observer.
 func (c *call) refuse(result *run.Result) error {
-	c.report(result, false)
+	c.report(result)
 	return newRefused(result, c.run.StorageKey)
 }

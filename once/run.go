@@ -15,10 +15,10 @@ func (c *call) protect(f func(context.Context) (any, error)) run.Result {
 	result := r.Do(
 		func() { v, err = c.callFunction(p, f) },
 		func() run.Ending { return p.take(v, err) },
-		func(interrupted run.Result) { c.report(&interrupted, false) })
+		func(interrupted run.Result) { c.report(&interrupted) })
 	p.body = nil // a pending lease, whose context has p, holds the encoded record instead
 	if result.Kind == run.Own {
-		c.report(&result, err != nil)
+		c.report(&result)
 	}
 	return result
 }
@@ -77,11 +77,10 @@ func (c withCallers) Value(key any) any {
 // runUnprotected runs f in the caller's context, outside of any other run, and calls the observer.
 func (c *call) runUnprotected(result *run.Result, f func(context.Context) (any, error)) {
 	start := time.Now()
-	var err error
 	defer func() {
 		c.run.Phases.Operation = run.PhaseSince(start)
-		c.report(result, err != nil)
+		c.report(result)
 	}()
 	ctx := context.WithValue(c.ctx, executionKey{}, (*Execution)(nil))
-	_, err = f(run.OutsideJournal(ctx, c.ctx))
+	_, _ = f(run.OutsideJournal(ctx, c.ctx))
 }
