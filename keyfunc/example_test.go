@@ -66,21 +66,6 @@ func ExampleRoute() {
 	// 4:POST10:/v1/orders <nil>
 }
 
-func ExampleBody() {
-	key := func(body string) string {
-		r := httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/json")
-		k, _ := keyfunc.Body()(r)
-		return k
-	}
-	first, again, other := key(`{"event":1}`), key(`{"event":1}`), key(`{"event":2}`)
-	fmt.Println(first == again)
-	fmt.Println(first == other)
-	// Output:
-	// true
-	// false
-}
-
 func ExampleJSON() {
 	key := keyfunc.JSON("/id")
 	r := httptest.NewRequest(http.MethodPost, "/hooks/payments", strings.NewReader(`{"id":"evt_1Mx","type":"paid"}`))

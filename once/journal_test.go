@@ -76,13 +76,6 @@ func (j *memJournal) Look(_ context.Context, key string) (journal.Entry, error) 
 	return j.stands(key), nil
 }
 
-// overdue makes the limit of each run pass.
-func (j *memJournal) overdue() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	clear(j.till)
-}
-
 // modes runs test with a journal of each mode.
 func modes(t *testing.T, test func(t *testing.T, b redistest.Backend, j *memJournal)) {
 	t.Helper()

@@ -46,6 +46,13 @@ func TestResolve(t *testing.T) {
 				if err := d.guard.Resolve(t.Context(), key, info.Token, c.v, c.err); !errors.Is(err, lock.ErrChanged) {
 					t.Errorf("twice: %v, want ErrChanged", err)
 				}
+				if info, err = d.locker.Inspect(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				err = d.guard.Resolve(t.Context(), key, info.Token, c.v, c.err)
+				if !errors.Is(err, once.ErrResolution) {
+					t.Errorf("a run that has its outcome: %v, want ErrResolution", err)
+				}
 			})
 		})
 	}
@@ -64,5 +71,22 @@ func TestResolveRefusesWhatNoFunctionReturns(t *testing.T) {
 		if err := d.guard.Resolve(t.Context(), "none", "none", c.v, c.err); !errors.Is(err, once.ErrResolution) {
 			t.Errorf("%s: %v, want ErrResolution", name, err)
 		}
+	}
+}
+
+// A Guard without the journal of a run does not resolve it: the journal would not learn it.
+func TestResolveWithoutTheJournal(t *testing.T) {
+	t.Parallel()
+	b := redistest.Mini(t)
+	d := open(t, b, once.WithJournal(newJournal(false)), once.WithAtMostOnce())
+	d.do(fails(once.Unknown(errDeclined)))
+	key := d.event("unknown").Key
+	info, err := d.locker.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Elapse(t, leaseTTL)
+	if err := open(t, b).guard.Resolve(t.Context(), key, info.Token, receipt{}, nil); !errors.Is(err, once.ErrResolution) {
+		t.Errorf("%v, want ErrResolution", err)
 	}
 }
