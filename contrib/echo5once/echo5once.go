@@ -50,8 +50,8 @@
 //
 // The context goes on when the client disconnects, so that the response can be stored for the retry. Context.Response()
 // in the handler is not the one outside, and no *echo.Response: use echo.UnwrapResponse. After a 1xx status the handler
-// can still set the final one, which echo by itself drops. If outer middlewares have registered functions with Before and After there,
-// they are called when the response is sent, and for a replay too.
+// can still set the final one, which echo by itself drops. If outer middlewares have registered functions with Before and
+// After there, they are called when the response is sent, and for a replay too.
 //
 // After a journal ([middleware.WithJournal]) has rolled back a transaction, the handler can still answer, but not by
 // Context.NoContent: echo drops that status because of what the transaction had written, and the response is 500.

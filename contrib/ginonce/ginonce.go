@@ -100,8 +100,13 @@ type call struct {
 	called bool // the next handlers were called
 }
 
-func (x *call) Framework() *gin.Context    { return x.c }
-func (x *call) Request() *http.Request     { return x.c.Request }
+// Framework returns gin's context.
+func (x *call) Framework() *gin.Context { return x.c }
+
+// Request returns the context's request.
+func (x *call) Request() *http.Request { return x.c.Request }
+
+// SetRequest sets it.
 func (x *call) SetRequest(r *http.Request) { x.c.Request = r }
 
 // Pass calls the next handlers untouched.

@@ -84,6 +84,7 @@ const unwritten = -1 // as in gin
 // Unwrap returns the middleware's writer, for http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.under }
 
+// Header returns the header that WriteHeaderNow or the first Write sends.
 func (w *writer) Header() http.Header { return w.under.Header() }
 
 // WriteHeader sets the status. It is written with the body, by WriteHeaderNow, or at the end.
@@ -116,6 +117,7 @@ func (w *writer) writeStatus() {
 	}
 }
 
+// Write sends the header, and writes a part of the body.
 func (w *writer) Write(p []byte) (n int, err error) {
 	w.writeHeader()
 	w.answered = true
@@ -124,18 +126,22 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
+// WriteString is Write for a string.
 func (w *writer) WriteString(s string) (n int, err error) { return w.Write([]byte(s)) }
 
+// Status returns the status that is set, 200 if none is.
 func (w *writer) Status() int {
 	w.forgetRolledBack()
 	return w.status
 }
 
+// Size returns the length of the body so far, -1 until the header is written.
 func (w *writer) Size() int {
 	w.forgetRolledBack()
 	return w.size
 }
 
+// Written reports whether the header is written.
 func (w *writer) Written() bool { return w.Size() != unwritten }
 
 // forgetRolledBack makes w unwritten again when a journal's transaction was rolled back, and with it the response. The
@@ -147,6 +153,7 @@ func (w *writer) forgetRolledBack() {
 	}
 }
 
+// Flush sends what is written so far.
 func (w *writer) Flush() { _ = w.FlushError() }
 
 // FlushError is called by http.ResponseController.
@@ -174,4 +181,5 @@ func (w *writer) CloseNotify() <-chan bool {
 	return done
 }
 
+// Pusher returns that of the outer writer.
 func (w *writer) Pusher() http.Pusher { return w.outer.Pusher() }

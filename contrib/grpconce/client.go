@@ -25,7 +25,9 @@ func UnaryClient(fullMethods ...string) grpc.UnaryClientInterceptor {
 	if len(fullMethods) == 0 {
 		panic("grpconce.UnaryClient: there is no method")
 	}
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
 		if sent, _ := metadata.FromOutgoingContext(ctx); slices.Contains(fullMethods, method) && len(sent.Get(keyName)) == 0 {
 			ctx = metadata.AppendToOutgoingContext(ctx, keyName, onceclient.NewKey())
 		}

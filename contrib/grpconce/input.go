@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/sha256"
+	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -15,8 +16,12 @@ import (
 // maxDepth is how deep the messages that canonical puts in order may be nested. At each level all bytes may be moved once.
 const maxDepth = 100
 
-// digest returns a hash of the message, as the Input of a key.
-func digest(m proto.Message) ([]byte, error) {
+// digest returns a hash of the request, which is a message, as the Input of a key.
+func digest(request any) ([]byte, error) {
+	m, ok := request.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no protobuf message", request)
+	}
 	encoded, err := marshal.Marshal(m)
 	sum := sha256.Sum256(canonical(encoded, m.ProtoReflect().Descriptor(), maxDepth))
 	return sum[:], err
@@ -29,8 +34,8 @@ var marshal = proto.MarshalOptions{AllowPartial: true, Deterministic: true}
 // field is one record of an encoded message: a tag and a value.
 type field struct {
 	number     protowire.Number
-	isEntry    bool // of a map: the order of the entries means nothing
-	start, end int  // of the record, in the message
+	start, end int    // of the record, in the message
+	entry      []byte // the record, if it is one of a map: the order of the entries means nothing
 }
 
 // canonical puts raw into the one encoding of a message that we compare, and returns it: the fields by number, the known
@@ -51,19 +56,15 @@ func canonical(raw []byte, message protoreflect.MessageDescriptor, depth int) []
 		f := field{number: number, start: start, end: start + size}
 		if fd := descriptorOf(message, number); fd != nil && fd.Message() != nil && depth > 1 {
 			canonical(valueOf(raw[start:f.end], number, kind, fd), fd.Message(), depth-1)
-			f.isEntry = fd.IsMap() && kind == protowire.BytesType
+			if fd.IsMap() && kind == protowire.BytesType {
+				f.entry = raw[start:f.end]
+			}
 		}
 		fields = append(fields, f)
 		start = f.end
 	}
-	entry := func(f field) []byte {
-		if f.isEntry {
-			return raw[f.start:f.end]
-		}
-		return nil
-	}
 	inOrder := func(a, b field) int {
-		return cmp.Or(cmp.Compare(a.number, b.number), bytes.Compare(entry(a), entry(b)), cmp.Compare(a.start, b.start))
+		return cmp.Or(cmp.Compare(a.number, b.number), bytes.Compare(a.entry, b.entry), cmp.Compare(a.start, b.start))
 	}
 	if slices.IsSortedFunc(fields, inOrder) {
 		return raw

@@ -1,7 +1,6 @@
 package grpconce
 
 import (
-	"errors"
 	"strings"
 	"time"
 
@@ -11,12 +10,8 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/once"
 )
-
-// domain is the ErrorInfo's.
-const domain = "onceguard"
 
 // words are what a status says: Reason is the ErrorInfo's, and text is for developers of clients.
 type words struct {
@@ -37,13 +32,10 @@ var wordsOf = map[error]words{
 	once.ErrUnavailable: {codes.Unavailable, "STORE_UNAVAILABLE", "the store cannot tell whether this call was made before"},
 	once.ErrNotKnownYet: {codes.Unavailable, "NOT_KNOWN_YET", "it is not known yet whether this call took effect"},
 	once.ErrReused:      {codes.InvalidArgument, "KEY_REUSED", "this idempotency key belongs to another request"},
-	once.ErrNotStored: {
-		codes.FailedPrecondition, "RESPONSE_NOT_STORED",
-		"an earlier call with this idempotency key took effect, and its response was not kept",
-	},
-	once.ErrOutcomeUnknown: {
-		codes.FailedPrecondition, "OUTCOME_UNKNOWN", "it is not known whether an earlier call with this idempotency key took effect",
-	},
+	once.ErrNotStored: {codes.FailedPrecondition, "RESPONSE_NOT_STORED",
+		"an earlier call with this idempotency key took effect, and its response was not kept"},
+	once.ErrOutcomeUnknown: {codes.FailedPrecondition, "OUTCOME_UNKNOWN",
+		"it is not known whether an earlier call with this idempotency key took effect"},
 	once.ErrUnreadable: {codes.Internal, "RECORD_UNREADABLE", "what is stored for this idempotency key cannot be read"},
 	once.ErrInvalidKey: keyInvalid,
 }
@@ -68,25 +60,9 @@ func refusedStatus(r *once.Refused) error {
 	return refusal(wordsOf[r.Reason], metadata, retry...)
 }
 
-// badKey returns the status for an error of keyOf.
-func badKey(err error) error {
-	if errors.Is(err, keyfunc.ErrMissing) {
-		return refusal(keyMissing, nil)
-	}
-	return refusal(keyInvalid, nil)
-}
-
-// noUser returns the status of a call whose user function has returned err or, if that is nil, no user.
-func noUser(err error) error {
-	if _, ok := status.FromError(err); ok && err != nil {
-		return err
-	}
-	return refusal(userUnknown, nil)
-}
-
 // refusal returns a status with an ErrorInfo, which has the metadata.
 func refusal(w words, metadata map[string]string, more ...protoadapt.MessageV1) error {
-	info := &errdetails.ErrorInfo{Reason: w.reason, Domain: domain, Metadata: metadata}
+	info := &errdetails.ErrorInfo{Reason: w.reason, Domain: "onceguard", Metadata: metadata}
 	st := status.New(w.code, w.text)
 	if detailed, err := st.WithDetails(append([]protoadapt.MessageV1{info}, more...)...); err == nil {
 		st = detailed

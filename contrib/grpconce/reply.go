@@ -128,16 +128,6 @@ func (r *reply) failed() error {
 	return status.ErrorProto(st)
 }
 
-// parseReply reads the text of a stored error. A text that is no reply is the message of a status.
-func parseReply(text string) (r reply) {
-	if json.Unmarshal([]byte(text), &r) != nil || len(r.Status) == 0 {
-		text = strings.ToValidUTF8(text[:min(len(text), 1000)], "\uFFFD")
-		encoded, _ := proto.Marshal(status.New(codes.Unknown, text).Proto())
-		return reply{Status: encoded}
-	}
-	return r
-}
-
 // failure is an error of a handler. Its text is the reply, so that once stores the whole of it.
 type failure struct {
 	reply reply

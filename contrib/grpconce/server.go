@@ -2,6 +2,7 @@ package grpconce
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/protobuf/proto"
+	"google.golang.org/grpc/status"
 
 	"github.com/onceguard/onceguard/keyfunc"
 	"github.com/onceguard/onceguard/once"
@@ -67,23 +68,24 @@ func Unary(g *once.Guard, user func(context.Context) (string, error), opts ...Op
 			return handler(ctx, req)
 		}
 		id, err := keyOf(ctx)
-		if errors.Is(err, keyfunc.ErrMissing) && !o.required {
+		switch missing := errors.Is(err, keyfunc.ErrMissing); {
+		case missing && !o.required:
 			return handler(ctx, req)
-		}
-		if err != nil {
-			return nil, badKey(err)
+		case missing:
+			return nil, refusal(keyMissing, nil)
+		case err != nil:
+			return nil, refusal(keyInvalid, nil)
 		}
 		scope, err := user(ctx)
+		if _, isStatus := status.FromError(err); err != nil && isStatus {
+			return nil, err
+		}
 		if err != nil || scope == "" {
-			return nil, noUser(err)
+			return nil, refusal(userUnknown, nil)
 		}
-		message, ok := req.(proto.Message)
-		if !ok {
-			return nil, refusal(words{codes.Internal, "REQUEST_UNREADABLE", "the request is no protobuf message"}, nil)
-		}
-		input, err := digest(message)
+		input, err := digest(req)
 		if err != nil {
-			return nil, refusal(words{codes.InvalidArgument, "REQUEST_UNREADABLE", "the request cannot be encoded"}, nil)
+			return nil, refusal(words{codes.Internal, "REQUEST_UNREADABLE", "the request is no protobuf message"}, nil)
 		}
 		key := once.Key{Operation: info.FullMethod, Scope: scope, ID: id, Input: input}
 		return do(ctx, g, key, func(ctx context.Context) (any, error) { return handler(ctx, req) })
@@ -114,7 +116,7 @@ func do(ctx context.Context, g *once.Guard, key once.Key, handler func(context.C
 	case errors.As(err, &own):
 		stored = own.reply
 	case errors.As(err, &earlier):
-		stored = parseReply(earlier.Error())
+		_ = json.Unmarshal([]byte(earlier.Error()), &stored) // no reply is a status that cannot be read
 	case errors.As(err, &refused):
 		return nil, refusedStatus(refused)
 	}

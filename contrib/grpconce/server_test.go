@@ -291,7 +291,7 @@ func TestRefused(t *testing.T) {
 		{user("ann", errors.New("no session")), []string{"k1"}, nil, "Unauthenticated USER_UNKNOWN"},
 		{user("", status.Error(codes.PermissionDenied, "no")), []string{"k1"}, nil, "PermissionDenied no"},
 		{user("ann", nil), []string{"k1"}, "text", "Internal REQUEST_UNREADABLE"},
-		{user("ann", nil), []string{"k1"}, structpb.NewStringValue("\xff"), "InvalidArgument REQUEST_UNREADABLE"},
+		{user("ann", nil), []string{"k1"}, structpb.NewStringValue("\xff"), "Internal REQUEST_UNREADABLE"},
 	} {
 		d := newDoor(t, paid)
 		d.unary = grpconce.Unary(d.guard, c.user, grpconce.WithRequired(), grpconce.WithMethods(payMethod))
@@ -375,7 +375,7 @@ func TestUnreadable(t *testing.T) {
 		{"text", nil, "Internal RECORD_UNREADABLE"},
 		{map[string]string{"Type": "no.such.Message"}, nil, "Internal RECORD_UNREADABLE"},
 		{map[string]string{}, nil, "Unknown grpconce: the stored status cannot be read, replayed"},
-		{nil, once.Final(errors.New("\xffplain")), "Unknown \uFFFDplain, replayed"},
+		{nil, once.Final(errors.New("\xffplain")), "Unknown grpconce: the stored status cannot be read, replayed"},
 	} {
 		d := newDoor(t, paid)
 		key := once.Key{Operation: payMethod, Scope: "ann", ID: "k1"}

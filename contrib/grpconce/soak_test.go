@@ -48,7 +48,7 @@ func (p provider) Check(_ context.Context, in *grpc_health_v1.HealthCheckRequest
 func serveProvider(args []string, _ io.Reader, out io.Writer) error {
 	client := redis.NewClient(&redis.Options{Addr: args[0], ContextTimeoutEnabled: true})
 	locker := lock.New(client, "payments", lock.WithTTL(time.Second), lock.WithOpTimeout(30*time.Second))
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(once.New(locker, once.WithAtMostOnce()), userOf)))
+	server := grpc.NewServer(grpc.UnaryInterceptor(grpconce.Unary(once.New(locker, once.WithAtMostOnce(), once.WithWait(time.Minute)), userOf)))
 	grpc_health_v1.RegisterHealthServer(server, provider{url: args[1]})
 	listener, err := redistest.ListenAlone()
 	if err != nil {
@@ -111,7 +111,6 @@ func (f *fleet) settle(id string) {
 			f.unknown++
 		case codes.Unavailable, codes.Aborted, codes.Canceled:
 			f.mu.Unlock()
-			time.Sleep(rand.N(50 * time.Millisecond)) // as a client pauses
 			continue
 		default:
 			f.t.Errorf("call %s: %v", id, err)

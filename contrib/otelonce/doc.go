@@ -22,12 +22,13 @@
 //     children of the server span;
 //   - attributes of the server span: onceguard.outcome; onceguard.key, the hashed key as Redis has it, whose last 64
 //     digits a problem's instance has; onceguard.record.size in bytes; onceguard.replay.age in seconds;
-//     of a reused key onceguard.first.running and onceguard.first.age, the seconds since that run ended; and onceguard.pending if the response is not stored yet; with [middleware.WithShadow], onceguard.shadow, and
+//     of a reused key onceguard.first.running and onceguard.first.age, the seconds since that run ended; and
+//     onceguard.pending if the response is not stored yet; with [middleware.WithShadow], onceguard.shadow, and
 //     onceguard.shadow.differs if the handler answered otherwise than the replay would have;
 //   - on a replay, a link from the server span to the run that made the response. For that each sampled run stores its
 //     traceparent with its response, 27 bytes ([middleware.WithTraceparent]);
-//   - the error of the Event as an exception of the server span, whose exception.type is the word of error.type. If Redis or the journal caused it, the status of that
-//     phase's span is an error too. The status of the server span is left to the middleware that began it.
+//   - the error of the Event as an exception of the server span, whose exception.type is the word of error.type. If
+//     Redis or the journal caused it, the status of that phase's span is an error too. The status of the server span is left to the middleware that began it.
 //
 // A Redis client with tracing hooks (redisotel) adds a span for each command that is sent alone, as a child of the
 // server span. Under load, commands of several requests are sent together, and the lock sends others in the background,
@@ -49,7 +50,8 @@
 // Here outcome is the attribute onceguard.outcome, one of the Outcomes of package middleware; method is
 // http.request.method, _OTHER for one that is not standardized; route is http.route, absent where it is not known;
 // error is error.type, one of about thirty words such as timeout, lease_lost, record_unreadable and redis_oom, or _OTHER. It
-// is absent where Event.Err is nil, except for a 5xx that was stored: stored_5xx. Each repetition gets that response; phase is onceguard.phase: claim, journal or settle; and
+// is absent where Event.Err is nil, except for a 5xx that was stored: stored_5xx. Each repetition gets that response;
+// phase is onceguard.phase: claim, journal or settle; and
 // namespace is onceguard.namespace, that of [lock.New]. A key or a user is never an attribute of a metric. Names and
 // attributes follow the semantic conventions 1.37.
 //

@@ -3,7 +3,6 @@ package otelonce
 import (
 	"context"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/onceguard/onceguard/contrib/internal/words"
@@ -20,14 +19,11 @@ func measure(l *lock.Locker, meter metric.Meter) {
 	lost := made(meter.Int64ObservableCounter("onceguard.leases.lost", metric.WithUnit("{lease}"),
 		metric.WithDescription("Leases that were lost while their holder relied on them: two runs may have taken effect.")))
 	of := metric.WithAttributes(namespaceKey.String(words.Namespace(l)))
-	_, err := meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+	made(meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		s := l.Stats()
 		o.ObserveInt64(runs, int64(s.Leases), of)
 		o.ObserveInt64(waiters, int64(s.Waiters), of)
 		o.ObserveInt64(lost, int64(s.Lost), of)
 		return nil
-	}, runs, waiters, lost)
-	if err != nil {
-		otel.Handle(err)
-	}
+	}, runs, waiters, lost))
 }

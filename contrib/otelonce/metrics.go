@@ -33,30 +33,24 @@ type labels struct {
 	class                    string // error.type
 }
 
-// The advice for buckets. The handler's go beyond those of http.server.request.duration: a run may take 60 s.
-var (
-	storeBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
-	handlerBuckets = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60}
-	sizeBuckets    = []float64{128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
-)
-
 func newMetrics(meter metric.Meter) *metrics {
 	seconds := func(name, description string, buckets []float64) metric.Float64Histogram {
 		return made(meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
 			metric.WithExplicitBucketBoundaries(buckets...)))
 	}
+	counter := func(name, description string) metric.Int64Counter {
+		return made(meter.Int64Counter(name, metric.WithUnit("{request}"), metric.WithDescription(description)))
+	}
 	return &metrics{
-		requests: made(meter.Int64Counter("onceguard.requests", metric.WithUnit("{request}"),
-			metric.WithDescription("Requests whose method is protected, by what happened to them."))),
-		shadow: made(meter.Int64Counter("onceguard.shadow.requests", metric.WithUnit("{request}"),
-			metric.WithDescription("Requests with WithShadow, by what would have happened to them."))),
-		store: seconds("onceguard.store.duration", "Duration of the calls to Redis, and to the journal.", storeBuckets),
+		requests: counter("onceguard.requests", "Requests whose method is protected, by what happened to them."),
+		shadow:   counter("onceguard.shadow.requests", "Requests with WithShadow, by what would have happened to them."),
+		store:    seconds("onceguard.store.duration", "Duration of the calls to Redis, and to the journal.", words.StoreBuckets),
 		wait: seconds("onceguard.wait.duration", "How long duplicates waited for the response of the first request.",
-			handlerBuckets),
-		handler: seconds("onceguard.handler.duration", "Duration of the handler.", handlerBuckets),
+			words.HandlerBuckets),
+		handler: seconds("onceguard.handler.duration", "Duration of the handler.", words.HandlerBuckets),
 		size: made(meter.Int64Histogram("onceguard.record.size", metric.WithUnit("By"),
 			metric.WithDescription("Size of the response as it is stored or was replayed: compressed, encrypted."),
-			metric.WithExplicitBucketBoundaries(sizeBuckets...))),
+			metric.WithExplicitBucketBoundaries(words.SizeBuckets...))),
 	}
 }
 

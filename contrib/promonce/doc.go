@@ -51,10 +51,10 @@
 //   - outcome: a [middleware.Outcome]
 //   - method: of HTTP, or _OTHER for one that neither RFC 9110 (section 9) nor RFC 5789 defines; empty for a call
 //   - route: the path of [middleware.Event].Pattern, or what [WithRoute] returns; empty if it is not known. For a call, its
-//     Operation. 500 routes have their own series. Later ones have the route _OTHER
+//     Operation
 //   - error_type: one of about thirty words such as timeout, lease_lost, record_unreadable and redis_oom, or _OTHER. It is
-//     empty if [middleware.Event].Err is nil, except for a 5xx that was stored: stored_5xx. An unprotected request with an error_type is one of
-//     [middleware.WithFailOpen]. outside_transaction: the journal protects nothing there
+//     empty if [middleware.Event].Err is nil, except for a 5xx that was stored: stored_5xx. An unprotected request with an
+//     error_type is one of [middleware.WithFailOpen]. outside_transaction: the journal protects nothing there
 //   - phase: claim, journal or settle. Here error_type says that this call failed
 //
 // A key or a user is never a label.

@@ -1,6 +1,7 @@
 package promonce
 
 import (
+	"reflect"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -8,76 +9,41 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-// counts are the metrics that [lock.Locker.Stats] has.
+// counts are the metrics that [lock.Locker.Stats] has, with the name of the field.
 var counts = []struct {
-	name, help string
-	of         func(*lock.Stats) float64
+	name, field, help string
 }{
-	{"runs_active", "Leases that are valid now: the requests that run, and what else uses the locker.",
-		func(s *lock.Stats) float64 { return float64(s.Leases) }},
-	{"waiters", "Requests that wait for the response of another one now.",
-		func(s *lock.Stats) float64 { return float64(s.Waiters) }},
-	{"subscriptions", "Keys that waiters are subscribed to now.",
-		func(s *lock.Stats) float64 { return float64(s.Subscriptions) }},
-	{"commands_queued", "Commands that wait to be sent to Redis now.",
-		func(s *lock.Stats) float64 { return float64(s.Queued) }},
-	{"commands_in_flight", "Commands that were sent to Redis and have no reply now.",
-		func(s *lock.Stats) float64 { return float64(s.InFlight) }},
-	{"batches_total", "Batches of commands that were sent to Redis.",
-		func(s *lock.Stats) float64 { return float64(s.Batches) }},
-	{"commands_total", "Commands that were sent to Redis.",
-		func(s *lock.Stats) float64 { return float64(s.Commands) }},
-	{"retries_total", "Tries after the first one of an operation on Redis.",
-		func(s *lock.Stats) float64 { return float64(s.Retries) }},
-	{"operations_given_up_total", "Operations that ended without an answer from Redis.",
-		func(s *lock.Stats) float64 { return float64(s.GivenUp) }},
-	{"renewals_total", "Renewals of leases that Redis confirmed.",
-		func(s *lock.Stats) float64 { return float64(s.Renewals) }},
-	{"leases_lost_total", "Leases that were lost while their holder relied on them: two runs may have taken effect.",
-		func(s *lock.Stats) float64 { return float64(s.Lost) }},
-	{"settles_pending", "Values that could not be stored yet and are retried in the background now.",
-		func(s *lock.Stats) float64 { return float64(s.Pending) }},
-	{"settles_pending_bytes", "Total size of the values that could not be stored yet.",
-		func(s *lock.Stats) float64 { return float64(s.PendingBytes) }},
-	{"settles_late_total", "Values that were stored in the background, or no longer had to be.",
-		func(s *lock.Stats) float64 { return float64(s.SettledLate) }},
-	{"settles_given_up_total", "Values that were never stored.",
-		func(s *lock.Stats) float64 { return float64(s.SettlesGivenUp) }},
-	{"releases_pending", "Claims that no run needs and that are released in the background now.",
-		func(s *lock.Stats) float64 { return float64(s.Releases) }},
-	{"releases_given_up_total", "Claims that no run needs and that may stay: their keys may be abandoned.",
-		func(s *lock.Stats) float64 { return float64(s.ReleasesGivenUp) }},
+	{"runs_active", "Leases", "Leases that are valid now: the requests that run, and what else uses the locker."},
+	{"waiters", "Waiters", "Requests that wait for the response of another one now."},
+	{"subscriptions", "Subscriptions", "Keys that waiters are subscribed to now."},
+	{"commands_queued", "Queued", "Commands that wait to be sent to Redis now."},
+	{"commands_in_flight", "InFlight", "Commands that were sent to Redis and have no reply now."},
+	{"batches_total", "Batches", "Batches of commands that were sent to Redis."},
+	{"commands_total", "Commands", "Commands that were sent to Redis."},
+	{"retries_total", "Retries", "Tries after the first one of an operation on Redis."},
+	{"operations_given_up_total", "GivenUp", "Operations that ended without an answer from Redis."},
+	{"renewals_total", "Renewals", "Renewals of leases that Redis confirmed."},
+	{"leases_lost_total", "Lost", "Leases that were lost while their holder relied on them: two runs may have taken effect."},
+	{"settles_pending", "Pending", "Values that could not be stored yet and are retried in the background now."},
+	{"settles_pending_bytes", "PendingBytes", "Total size of the values that could not be stored yet."},
+	{"settles_late_total", "SettledLate", "Values that were stored in the background, or no longer had to be."},
+	{"settles_given_up_total", "SettlesGivenUp", "Values that were never stored."},
+	{"releases_pending", "Releases", "Claims that no run needs and that are released in the background now."},
+	{"releases_given_up_total", "ReleasesGivenUp", "Claims that no run needs and that may stay: their keys may be abandoned."},
 }
 
-// lockerStats are the metrics of a Locker.
-type lockerStats struct {
-	locker *lock.Locker
-	descs  []*prometheus.Desc // one for each of counts
-}
-
-func newLockerStats(l *lock.Locker, of prometheus.Labels) *lockerStats {
-	s := &lockerStats{locker: l}
+// registerStats registers the metrics of a Locker.
+func registerStats(reg prometheus.Registerer, l *lock.Locker, of prometheus.Labels) {
 	for _, c := range counts {
-		s.descs = append(s.descs, prometheus.NewDesc("onceguard_"+c.name, c.help, nil, of))
-	}
-	return s
-}
-
-// Describe is called by Metrics.
-func (s *lockerStats) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range s.descs {
-		out <- d
-	}
-}
-
-// Collect is called by Metrics.
-func (s *lockerStats) Collect(out chan<- prometheus.Metric) {
-	stats := s.locker.Stats()
-	for i, c := range counts {
-		kind := prometheus.GaugeValue
-		if strings.HasSuffix(c.name, "_total") {
-			kind = prometheus.CounterValue
+		opts := prometheus.Opts{Name: "onceguard_" + c.name, Help: c.help, ConstLabels: of}
+		value := func() float64 {
+			stats := reflect.ValueOf(l.Stats())
+			return stats.FieldByName(c.field).Convert(reflect.TypeFor[float64]()).Float()
 		}
-		out <- prometheus.MustNewConstMetric(s.descs[i], kind, c.of(&stats))
+		if strings.HasSuffix(c.name, "_total") {
+			reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts(opts), value))
+		} else {
+			reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts(opts), value))
+		}
 	}
 }

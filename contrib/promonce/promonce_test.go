@@ -192,21 +192,6 @@ func TestWired(t *testing.T) {
 	}
 }
 
-// A route function that returns paths fills the memory of nobody.
-func TestRoutesAreBounded(t *testing.T) {
-	t.Parallel()
-	m, reg := newMetrics(t)
-	for range 2 {
-		for i := range 600 {
-			m.Observe(t.Context(), middleware.Event{Pattern: fmt.Sprint("/", i)})
-		}
-	}
-	got := requests(t, reg)
-	if len(got) != 501 || !slices.Contains(got, "requests_total ,_OTHER,,_OTHER 200") {
-		t.Errorf("%d series: %q", len(got), got)
-	}
-}
-
 func panicOf(f func()) (message string) {
 	defer func() { message = fmt.Sprint(recover()) }()
 	f()
@@ -223,12 +208,11 @@ func TestRegistration(t *testing.T) {
 	for want, f := range map[string]func(){
 		`promonce.New: the metrics of the Locker "payments-api" cannot be registered`: func() { promonce.New(reg, payments) },
 
-		"promonce.New: the registerer is nil":               func() { promonce.New(nil, payments) },
-		"promonce.New: the locker is nil":                   func() { promonce.New(reg, nil) },
+		"promonce.New: the registerer or":                   func() { promonce.New(nil, payments) },
+		"promonce.New: the registerer or the locker":        func() { promonce.New(reg, nil) },
 		"promonce.New: option 1 is nil":                     func() { promonce.New(reg, payments, nil) },
 		"promonce.WithName: the name is empty or not UTF-8": func() { promonce.WithName("\xff") },
 		"promonce.WithRoute: f is nil":                      func() { promonce.WithRoute(nil) },
-		"promonce.WithExemplar: f is nil":                   func() { promonce.WithExemplar(nil) },
 	} {
 		if got := panicOf(f); !strings.HasPrefix(got, want) {
 			t.Errorf("panic %q, want %q", got, want)
@@ -238,45 +222,4 @@ func TestRegistration(t *testing.T) {
 		t.Error("Unregister does not find the metrics")
 	}
 	promonce.New(reg, payments)
-}
-
-// What client_golang would panic on is left out, and counted all the same.
-func TestExemplars(t *testing.T) {
-	t.Parallel()
-	right := prometheus.Labels{"trace_id": strings.Repeat("ä", 120)}
-	for name, l := range map[string]prometheus.Labels{
-		"right": right, "nil": nil, "empty": {}, "too long": {"trace_id": strings.Repeat("a", 121)}, "no name": {"": "a"},
-		"a digit": {"1a": "a"}, "a dot": {"trace.id": "a"}, "reserved": {"__name__": "a"}, "no UTF-8": {"trace_id": "\xff"},
-	} {
-		m, reg := newMetrics(t, promonce.WithExemplar(func(context.Context, middleware.Event) prometheus.Labels { return l }))
-		m.Observe(t.Context(), everything())
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range families {
-			metric := f.GetMetric()[0]
-			found := metric.GetCounter().GetExemplar() != nil || len(metric.GetHistogram().GetExemplars()) > 0
-			ofRequest := metric.GetHistogram() != nil || f.GetName() == "onceguard_requests_total"
-			if found != (ofRequest && name == "right") {
-				t.Errorf("%s: %s has an exemplar: %t", name, f.GetName(), found)
-			}
-		}
-		if got := samples(t, reg); len(got) != 7 {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
-}
-
-// FuzzExemplar: what passes the check makes no panic.
-func FuzzExemplar(f *testing.F) {
-	f.Add("trace_id", "0af7651916cd43dd8448eb211c80319c")
-	f.Add("", "")
-	f.Add("__a", "\xff")
-	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "any"})
-	f.Fuzz(func(_ *testing.T, name, value string) {
-		if l := promonce.CheckedExemplar(prometheus.Labels{name: value}); l != nil {
-			counter.(prometheus.ExemplarAdder).AddWithExemplar(1, l)
-		}
-	})
 }

@@ -99,20 +99,17 @@ type EchoWriter struct {
 // Unwrap returns the middleware's writer, for http.ResponseController.
 func (w *EchoWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// hasStatus reports whether the middleware's writer has a status.
-func (w *EchoWriter) hasStatus() bool {
-	under, ok := w.ResponseWriter.(interface{ Status() int })
-	return !ok || under.Status() != 0
-}
-
 // HasAnswered reports whether the handler has answered, and the answer was not rolled back.
 func (w *EchoWriter) HasAnswered() bool {
 	w.forgetRolledBack()
 	return *w.Response.Committed || w.hijacked
 }
 
-// isRolledBack reports whether the response was rolled back.
-func (w *EchoWriter) isRolledBack() bool { return w.answered && !w.hijacked && !w.hasStatus() }
+// isRolledBack reports whether the response was rolled back: the middleware's writer has no status any more.
+func (w *EchoWriter) isRolledBack() bool {
+	under, ok := w.ResponseWriter.(interface{ Status() int })
+	return ok && w.answered && !w.hijacked && under.Status() == 0
+}
 
 // forgetRolledBack makes the response uncommitted if it was rolled back.
 func (w *EchoWriter) forgetRolledBack() {

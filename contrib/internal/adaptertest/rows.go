@@ -47,11 +47,12 @@ var (
 	notReplayable = Want{Status: 409, Body: "*", Outcome: middleware.NotReplayable}
 	hijacked      = Want{Status: 201, Body: "paid", Outcome: middleware.NotStored}
 	leftOpen      = Want{Status: 402, Body: "no cover", Outcome: middleware.Unknown, LeftOpen: "once, render"}
+	kept          = Want{Status: 402, Body: "no cover", Outcome: middleware.NotStored, LeftOpen: "once, render"}
 )
 
 // Tests runs the tests of a package.
 func (f Framework) Tests(t *testing.T) {
-	for _, rows := range []map[string]Row{f.rows(), f.Rows} {
+	for _, rows := range []map[string]Row{f.rows(), f.lateRows(), f.Rows} {
 		for name, row := range rows {
 			t.Run(name, func(t *testing.T) { f.run(t, row) })
 		}
@@ -106,8 +107,6 @@ func (f Framework) rows() map[string]Row {
 	silent := func(error, Context) {}
 	shadow := middleware.WithShadow()
 	panicked := Want{Status: 500, Body: f.Recovered, Outcome: middleware.Panicked}
-	kept := leftOpen
-	kept.Outcome = middleware.NotStored
 	return map[string]Row{
 		"another request": {Pay, nil, append(Stored(201, "paid"),
 			Want{Status: 422, Body: "*", Outcome: middleware.Reused, Send: "2"})},
@@ -144,8 +143,17 @@ func (f Framework) rows() map[string]Row {
 			return nil
 		}, []any{middleware.WithMaxDuration(time.Millisecond)}, []Want{{Status: 504, Outcome: middleware.Unknown}}},
 		// An error that becomes a response frees the key if that response says that nothing has happened.
-		"503 with Retry-After":    unavailable("Retry-After", Freed(503, "*")),
-		"503 without Retry-After": unavailable("Other", Stored(503, "*")),
+		"nothing happened": {func(c Context) error {
+			return c.Fail(503)
+		}, []any{middleware.WithAtMostOnce(), middleware.WithNothingHappened(func(status int, _ http.Header) bool {
+			return status == 503
+		})}, Freed(503, "*")},
+	}
+}
+
+// lateRows are of answers after a transaction or after a 1xx status.
+func (f Framework) lateRows() map[string]Row {
+	return map[string]Row{
 		// What was written in a transaction that is rolled back is not the response.
 		"rolled back, a string": RolledBack(1, func(c Context, j *Journal) error {
 			_ = j.InTx(c, Pay)
@@ -188,15 +196,6 @@ func hijack(c Context) error {
 	defer conn.Close()
 	_, err = io.WriteString(conn, "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\n\r\npaid")
 	return err
-}
-
-func unavailable(header string, want []Want) Row {
-	return Row{func(c Context) error {
-		c.Writer().Header().Set(header, "1")
-		return c.Fail(503)
-	}, []any{middleware.WithAtMostOnce(), middleware.WithNothingHappened(func(status int, h http.Header) bool {
-		return status == 503 && h.Get("Retry-After") != ""
-	})}, want}
 }
 
 // RolledBack is a row in which the first transactions fail.

@@ -3,6 +3,7 @@
 package words
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -20,6 +21,13 @@ import (
 
 // Other stands for a value that is not known, as in OpenTelemetry's semantic conventions.
 const Other = "_OTHER"
+
+// The buckets of histograms. A run may take 60 s by default, and a record a little more than 1 MiB.
+var (
+	StoreBuckets   = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5}
+	HandlerBuckets = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60}
+	SizeBuckets    = []float64{128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20}
+)
 
 // Method returns a method that is standardized (RFC 9110 section 9, RFC 5789), and _OTHER for any other.
 func Method(method string) string {
@@ -53,6 +61,15 @@ var classes = []struct {
 	{run.ErrOutsideTx, "outside_transaction"},
 }
 
+// ofOutcomes are the words for errors that say no more than the outcome.
+var ofOutcomes = map[middleware.Outcome]string{
+	middleware.InvalidKey:     "key_invalid", // of once: a part of the Key is empty
+	middleware.BodyUnreadable: "body_unreadable",
+	middleware.KeyFailed:      "key_failed",
+	middleware.Unknown:        "run_unknown",
+	middleware.OutcomeUnknown: "earlier_run_unknown",
+}
+
 // prefixes are the errors of Redis that operators know by name.
 var prefixes = []string{
 	"OOM", "READONLY", "LOADING", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS",
@@ -83,21 +100,10 @@ func ErrorType(e *middleware.Event) string {
 	if word := passingError(e.Err); word != "" {
 		return word
 	}
-	switch {
-	case e.Outcome == middleware.InvalidKey: // of once: a part of the Key is empty
-		return "key_invalid"
-	case e.Outcome == middleware.BodyUnreadable:
-		return "body_unreadable"
-	case e.Outcome == middleware.KeyFailed:
-		return "key_failed"
-	case errors.Is(e.Err, reread.ErrMaybeUsed):
+	if errors.Is(e.Err, reread.ErrMaybeUsed) {
 		return "body_maybe_used"
-	case e.Outcome == middleware.Unknown:
-		return "run_unknown"
-	case e.Outcome == middleware.OutcomeUnknown:
-		return "earlier_run_unknown"
 	}
-	return Other
+	return cmp.Or(ofOutcomes[e.Outcome], Other)
 }
 
 // passingError returns the word for an error of the network or of a limit, and empty for any other.

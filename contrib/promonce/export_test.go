@@ -1,4 +1,0 @@
-package promonce
-
-// CheckedExemplar is checkedExemplar.
-var CheckedExemplar = checkedExemplar
