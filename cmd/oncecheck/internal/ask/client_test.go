@@ -90,27 +90,24 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// The last bytes are sent when all others have been: no handler that reads its body ends before all have begun.
-func TestTogether(t *testing.T) {
+// When DoNotify says so, all but the last byte has been sent.
+func TestDoNotify(t *testing.T) {
 	t.Parallel()
-	const n = 20
-	arrived := make(chan bool, n)
-	r := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		arrived <- true
-		_, _ = io.ReadAll(r.Body)
+	sent := make(chan string)
+	r := listen(t, func(conn net.Conn) {
+		// For a byte that must not come.
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		got, _ := io.ReadAll(conn)
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+		sent <- string(got)
 	})
-	requests := make([]ask.Request, n)
-	for i := range requests {
-		requests[i] = r
-	}
-	answers := newClient(patience, n, n).Together(t.Context(), requests)
-	for _, e := range answers {
-		if !e.Success() {
-			t.Fatal(e)
+	e := newClient(patience, 1, 1).DoNotify(t.Context(), r, func() {
+		if got := <-sent; !strings.HasSuffix(got, "\r\n\r\nbody") {
+			t.Errorf("%q had been sent", got)
 		}
-	}
-	if len(arrived) != n || ask.Overlapped(answers) < 1 {
-		t.Errorf("%d arrived, %d overlapped", len(arrived), ask.Overlapped(answers))
+	})
+	if !e.Success() {
+		t.Error(e)
 	}
 }
 

@@ -27,13 +27,20 @@ func (e Entry) rank() int {
 	return rank
 }
 
+// next says what mends the commonest faults.
+var next = map[string]string{
+	"once/repeat":           "Store the response under the key, and answer repetitions with it. Or name the header: -key-header.",
+	"once/concurrent":       "Take the key in one atomic step before the handler runs: INSERT under a unique index, SET NX in Redis.",
+	"once/instances-repeat": "Keep keys and responses where all instances read them.",
+}
+
 // verdict says the result in one or two sentences to a reader who does not know the checks, and what to do. Known failures, and
 // those that do not count, are no result.
-func (r Report) verdict() (says, next string) {
+func (r Report) verdict() (says, help string) {
 	if all := r.failures(); len(all) > 0 && all[0].Broken() {
 		c := all[0].Check
 		says = fmt.Sprintf("%s fails %s. It should hold that %s; seen: %s.", r.Target, c.ID, c.Title, all[0].Got)
-		return says, "Mend this first: others may have the same cause. To ask it alone, add -only " + c.ID + "."
+		return says, strings.TrimSpace(next[c.ID] + " Others may have the same cause. To ask it alone, add -only " + c.ID + ".")
 	}
 	sums, known := r.Sums(), ""
 	if sums["known"] > 0 {

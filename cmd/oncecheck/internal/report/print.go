@@ -26,14 +26,14 @@ func (r Report) Text(w io.Writer) error {
 	} else {
 		screen(&b, failures)
 	}
-	says, next := r.verdict()
+	says, help := r.verdict()
 	fmt.Fprintf(&b, "\n%s. %d requests.\n%s\n%s\n", r.Sums(), r.Requests, r.more(), says)
 	if !r.Verbose && len(failures) > 0 && failures[0].Broken() {
 		fmt.Fprintf(&b, "%s\n$AUTHORIZATION and the like stand for the values of your flags. "+
 			"For all checks, and every failure in full, add -verbose; for one, -only and its id.\n", failures[0].details())
 	}
-	if next != "" {
-		fmt.Fprintf(&b, "Next: %s\n", next)
+	if help != "" {
+		fmt.Fprintf(&b, "Next: %s\n", help)
 	}
 	_, err := b.WriteTo(w)
 	return err

@@ -130,7 +130,7 @@ func TestFinding(t *testing.T) {
 				"FAILED  MUST    key/quoted",
 				"payments fails once/repeat. It should hold that a repetition does not run again; seen: 2 effects.\n",
 				"  customer:  charged twice\n", "    KEY=$(printf ", "\n    curl ", `{"id":1}`, `{"id":2}`,
-				"$AUTHORIZATION and the like", "-verbose", "Next: Mend this first", "-only once/repeat",
+				"$AUTHORIZATION and the like", "-verbose", "Next: Store the response", "-only once/repeat",
 			},
 		},
 		"all held": {
