@@ -48,11 +48,18 @@ func FuzzStored(f *testing.F) {
 			}
 		}
 	})
-	for _, stored := range storedByUs(f, client, lockers) {
-		f.Add(stored, uint32(0))
-		f.Add(stored, uint32(1000))
-		f.Add(stored[:len(stored)-1], uint32(time.Hour.Milliseconds()))
+	for _, fence := range []string{noFence, "1763780288000000"} {
+		for _, hold := range []string{noHold, "\x00\x00\x00\x00\x00\x36\xee\x80"} { // an hour
+			for _, mark := range []string{"\x00", "\x01"} {
+				f.Add([]byte(claimStart+someToken+mark+fence+hold+someTime), uint32(0))
+				f.Add([]byte(claimStart+someToken+mark+fence+hold+someTime+"text\x00\xff"), uint32(1000))
+				f.Add([]byte(claimStart+someToken+mark+fence+hold+someTime[:7]), uint32(time.Hour.Milliseconds()))
+			}
+		}
 	}
+	f.Add([]byte(valueStart+someToken+someTime), uint32(0))
+	f.Add([]byte(settledText), uint32(1000))
+	f.Add([]byte(valueStart+someToken+someTime[:7]), uint32(1000))
 	f.Add([]byte(claimStart+someToken+"\x00"+noFence+noHold+someTime+someToken+"owner\xff\n"), uint32(1000))
 	f.Add([]byte{}, uint32(0))
 	f.Add([]byte("foreign"), uint32(1))
@@ -143,39 +150,4 @@ func stays(t *testing.T, client *redis.Client, key string, want []byte) {
 	if got, err := client.Get(t.Context(), key).Bytes(); err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("it is now %q, %v, want %q", got, err, want)
 	}
-}
-
-// storedByUs returns what this package leaves under a key.
-func storedByUs(f *testing.F, client *redis.Client, lockers []*lock.Locker) (all [][]byte) {
-	ctx := context.Background()
-	key := lockers[0].StorageKey("k")
-	check := func(err error) {
-		if err != nil {
-			f.Fatal(err)
-		}
-	}
-	add := func() {
-		stored, err := client.Get(ctx, key).Bytes()
-		check(err)
-		all = append(all, stored)
-	}
-	for _, locker := range lockers {
-		for _, text := range []string{"", "text\x00\xff"} {
-			_, err := locker.Claim(ctx, "k", []byte(text), 0)
-			check(err)
-			add()
-			if _, err := locker.Wait(ctx, "k"); !errors.Is(err, lock.ErrHeld) {
-				f.Fatal(err)
-			}
-			add()
-			check(forget(ctx, locker, "k"))
-			claim, err := locker.Claim(ctx, "k", []byte(text), time.Hour)
-			check(err)
-			add()
-			check(claim.Lease.Settle(ctx, []byte(text), time.Hour))
-			add()
-			check(forget(ctx, locker, "k"))
-		}
-	}
-	return all
 }

@@ -83,39 +83,22 @@ func TestReleaseOnClose(t *testing.T) {
 	}
 }
 
-// The holder is told before the key is free, and a waiter elsewhere is woken at once.
-//
-// fault: reply to the release of a Close held, and dropped
+// The holder is told before the key is free.
 func TestContextEndsBeforeCloseReleases(t *testing.T) {
-	t.Parallel()
-	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		p := redistest.NewProxy(t, b.Addr())
-		locker := newLocker(t, p.Client(t), lock.WithReleaseOnClose(), lock.WithTTL(time.Hour))
-		rival := newLocker(t, b.Client(t), byMessage)
-		load(t, rival)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		locker := b.locker(t, lock.WithReleaseOnClose(), lock.WithTTL(time.Hour))
+		load(t, locker)
 		lease := acquire(t, locker, "k")
-		waits := acquireFor(t.Context(), rival, "k")
-		awaitSubscribers(t, b, rival.StorageKey("k"), 1)
-		held, lost := p.HoldRequest(redistest.Nth(1, script)), p.DropReply(redistest.Nth(1, script))
+		b.stopped.close()
 		closed := make(chan error, 1)
 		go func() { closed <- locker.Close(context.Background()) }()
-		held.Wait(t)
-		if got := context.Cause(lease.Context()); got != context.Canceled {
-			t.Errorf("the release is sent, and the lease's context: %v", got)
+		synctest.Wait()
+		if got := context.Cause(lease.Context()); got != context.Canceled || !b.server.Exists(locker.StorageKey("k")) {
+			t.Errorf("the release is sent, and the lease's context: %v; keys %q", got, b.server.Keys())
 		}
-		inspect(t, rival, "k", lock.Held)
-		if _, _, err := locker.TryAcquire(t.Context(), "other"); !errors.Is(err, lock.ErrClosed) {
-			t.Errorf("TryAcquire: %v", err)
+		if b.stopped.open(); <-closed != nil || b.server.Exists(locker.StorageKey("k")) {
+			t.Errorf("Close has released nothing: %q", b.server.Keys())
 		}
-		held.Lift()
-		lost.Wait(t)
-		if err := <-closed; err != nil {
-			t.Errorf("Close: %v", err)
-		}
-		if waits.end(t); waits.err != nil {
-			t.Fatal(waits.err)
-		}
-		release(t, waits.claim.Lease)
 	})
 }
 
@@ -123,33 +106,20 @@ func TestContextEndsBeforeCloseReleases(t *testing.T) {
 //
 // fault: the reply to a claim comes during Close
 func TestGrantedDuringClose(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, _, rival *lock.Locker) {
-		locker := newLocker(t, p.Client(t), lock.WithReleaseOnClose(), lock.WithTTL(time.Hour))
-		load(t, locker)
-		for range 2 { // the second time in vain
-			closeWithin(t, newLocker(t, b.Client(t), lock.WithReleaseOnClose()))
-		}
-		late := p.HoldReply(redistest.Named("SET"))
-		tried := tryInBackground(t.Context(), locker)
-		late.Wait(t)
-		closed := make(chan error, 1)
+	inBubble(t, func(t *testing.T, b *bubble) {
+		locker := b.locker(t, lock.WithReleaseOnClose(), lock.WithTTL(time.Hour))
+		b.slow.close()
+		tried, closed := tryInBackground(t.Context(), locker), make(chan error, 1)
+		synctest.Wait()
 		go func() { closed <- locker.Close(context.Background()) }()
-		eventually(t, "the end", func() bool {
-			_, err := locker.Look(t.Context(), "other")
-			return errors.Is(err, lock.ErrClosed)
-		})
-		late.Lift()
+		synctest.Wait()
+		b.slow.open()
 		if err := <-tried; !errors.Is(err, lock.ErrClosed) {
 			t.Errorf("TryAcquire: %v, want ErrClosed", err)
 		}
-		if err := <-closed; err != nil {
-			t.Error(err)
+		if err := <-closed; err != nil || len(b.server.Keys()) > 0 {
+			t.Errorf("Close: %v; left: %q", err, b.server.Keys())
 		}
-		eventually(t, "free", func() bool {
-			info, err := rival.Inspect(t.Context(), rival.StorageKey("k"))
-			return err == nil && info.State == lock.Free
-		})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -55,6 +56,13 @@ func newBubble(t *testing.T, opts ...func(*redis.Options)) *bubble {
 	b.direct.AddHook(hook(b.clientHook))
 	b.client = b.direct.Client
 	return b
+}
+
+// inBubble runs test in a bubble, in parallel with other tests.
+func inBubble(t *testing.T, test func(t *testing.T, b *bubble), opts ...func(*redis.Options)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newBubble(t, opts...)) })
 }
 
 // gate stops those that pass while it is shut.
