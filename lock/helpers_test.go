@@ -65,6 +65,11 @@ func inBubble(t *testing.T, test func(t *testing.T, b *bubble), opts ...func(*re
 	synctest.Test(t, func(t *testing.T) { test(t, newBubble(t, opts...)) })
 }
 
+// bubbled returns a subtest in a bubble.
+func bubbled(test func(t *testing.T, b *bubble)) func(*testing.T) {
+	return func(t *testing.T) { inBubble(t, test) }
+}
+
 // gate stops those that pass while it is shut.
 type gate struct{ shut atomic.Pointer[chan struct{}] }
 

@@ -387,27 +387,23 @@ func TestCloseNamesALockThatItLeaves(t *testing.T) {
 		before time.Duration // Close
 		want   error
 	}{"the lease lasts": {time.Minute, lock.ErrUnreleased}, "the lease has run out": {time.Hour, nil}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t)
-				load(t, locker)
-				lease := acquire(t, locker, "k")
-				if err := lease.Extend(t.Context(), 30*time.Minute); err != nil {
-					t.Fatal(err)
-				}
-				b.silent.Store(true)
-				locker.Go(func(context.Context) { _ = lease.Release(t.Context()) })
-				time.Sleep(test.before)
-				err := locker.Close(t.Context())
-				if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), locker.StorageKey("k")) {
-					t.Errorf("Close: %v, want %v with the key", err, test.want)
-				}
-				if err := locker.Close(t.Context()); err != nil {
-					t.Errorf("another Close: %v", err)
-				}
-			})
-		})
+		t.Run(name, bubbled(func(t *testing.T, b *bubble) {
+			locker := b.locker(t)
+			load(t, locker)
+			lease := acquire(t, locker, "k")
+			if err := lease.Extend(t.Context(), 30*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			b.silent.Store(true)
+			locker.Go(func(context.Context) { _ = lease.Release(t.Context()) })
+			time.Sleep(test.before)
+			err := locker.Close(t.Context())
+			if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), locker.StorageKey("k")) {
+				t.Errorf("Close: %v, want %v with the key", err, test.want)
+			}
+			if err := locker.Close(t.Context()); err != nil {
+				t.Errorf("another Close: %v", err)
+			}
+		}))
 	}
 }

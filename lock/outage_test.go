@@ -90,39 +90,35 @@ func TestKeyWithAPendingValue(t *testing.T) {
 	} {
 		for method, state := range stateBy {
 			for _, hold := range []time.Duration{0, time.Hour} {
-				t.Run(fmt.Sprint(name, ", ", method, ", hold ", hold), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) {
-						b := newBubble(t)
-						locker := b.locker(t, lock.WithTTL(ttl))
-						load(t, locker)
-						lease := claimUnder(t, locker, "k", hold)
-						b.full.Store(true)
-						settleInVain(t, lease, []byte("v"), time.Hour)
-						b.full.Store(false)
-						test.found(t, b, locker.StorageKey("k"))
+				t.Run(fmt.Sprint(name, ", ", method, ", hold ", hold), bubbled(func(t *testing.T, b *bubble) {
+					locker := b.locker(t, lock.WithTTL(ttl))
+					load(t, locker)
+					lease := claimUnder(t, locker, "k", hold)
+					b.full.Store(true)
+					settleInVain(t, lease, []byte("v"), time.Hour)
+					b.full.Store(false)
+					test.found(t, b, locker.StorageKey("k"))
 
-						ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
-						defer cancel()
-						claim, err := state(ctx, locker)
-						switch {
-						case test.want == 0:
-							if !errors.Is(err, lock.ErrSettled) || !errors.Is(err, context.DeadlineExceeded) {
-								t.Errorf("%v, %v, want ErrSettled and DeadlineExceeded", claim.State, err)
-							}
-							b.full.Store(false)
-						case err != nil || claim.State != test.want:
-							t.Errorf("%v, %v, want %v", claim.State, err, test.want)
-						case test.want == lock.Settled && string(claim.Value) != "v":
-							t.Errorf("the value %q, want v", claim.Value)
+					ctx, cancel := context.WithTimeout(t.Context(), ttl/2)
+					defer cancel()
+					claim, err := state(ctx, locker)
+					switch {
+					case test.want == 0:
+						if !errors.Is(err, lock.ErrSettled) || !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("%v, %v, want ErrSettled and DeadlineExceeded", claim.State, err)
 						}
-						time.Sleep(2 * time.Second)
-						if n := locker.Stats().Pending; n != 0 {
-							t.Errorf("%d values are pending", n)
-						}
-						closeWithin(t, locker)
-					})
-				})
+						b.full.Store(false)
+					case err != nil || claim.State != test.want:
+						t.Errorf("%v, %v, want %v", claim.State, err, test.want)
+					case test.want == lock.Settled && string(claim.Value) != "v":
+						t.Errorf("the value %q, want v", claim.Value)
+					}
+					time.Sleep(2 * time.Second)
+					if n := locker.Stats().Pending; n != 0 {
+						t.Errorf("%d values are pending", n)
+					}
+					closeWithin(t, locker)
+				}))
 			}
 		}
 	}

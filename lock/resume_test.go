@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -96,23 +95,19 @@ func errorless[V any](t *testing.T, v V, err error) V {
 func TestResumeCountsAsLost(t *testing.T) {
 	t.Parallel()
 	for what, lost := range map[string]uint64{"abandoned": 0, "renewed": 1} {
-		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				giver, taker := newLocker(t, b.client), newLocker(t, b.client)
-				given := acquire(t, giver, "k")
-				if lost == 0 {
-					given.Abandon()
-				}
-				taken := resume(t, taker, "k", given.Token())
-				<-given.Context().Done()
-				if err := given.Err(); !errors.Is(err, lock.ErrLost) || giver.Stats().Lost != lost || taker.Stats().Lost != 0 {
-					t.Errorf("%v; the giver counts %d as lost, want %d; the taker %d", err, giver.Stats().Lost, lost, taker.Stats().Lost)
-				}
-				release(t, taken)
-			})
-		})
+		t.Run(what, bubbled(func(t *testing.T, b *bubble) {
+			giver, taker := newLocker(t, b.client), newLocker(t, b.client)
+			given := acquire(t, giver, "k")
+			if lost == 0 {
+				given.Abandon()
+			}
+			taken := resume(t, taker, "k", given.Token())
+			<-given.Context().Done()
+			if err := given.Err(); !errors.Is(err, lock.ErrLost) || giver.Stats().Lost != lost || taker.Stats().Lost != 0 {
+				t.Errorf("%v; the giver counts %d as lost, want %d; the taker %d", err, giver.Stats().Lost, lost, taker.Stats().Lost)
+			}
+			release(t, taken)
+		}))
 	}
 }
 
@@ -120,9 +115,7 @@ func TestResumeCountsAsLost(t *testing.T) {
 //
 // fault: a Settle gets no reply, and the lease's token is given away
 func TestResumeOfAPendingValue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
 		locker := newLocker(t, b.client, lock.WithOpTimeout(time.Second))
 		lease := acquire(t, locker, "k")
 		b.full.Store(true)

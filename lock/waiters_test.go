@@ -166,9 +166,7 @@ func TestJoinAfterItWasSeenHeld(t *testing.T) {
 
 // A first poll whose reply is lost concerns only its caller: no claim is left behind.
 func TestFirstPollFails(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
 		locker := b.locker(t, byMessage)
 		load(t, locker)
 		b.deaf.Store(true)
@@ -200,9 +198,7 @@ func (c *slowToSelect) Done() <-chan struct{} {
 
 // A lease that is granted at the moment at which its caller gives up reaches the caller.
 func TestWaiterGivesUpAsItIsGranted(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
 		holder, locker := b.locker(t), b.locker(t, byMessage)
 		for range 20 { // each time it is a coin's toss which of the two is seen first
 			lease := acquire(t, holder, "k")
@@ -282,9 +278,7 @@ func TestWaitersShareNothing(t *testing.T) {
 
 // Attempts counts timed polls. Polls that a message caused are not counted.
 func TestMessagesSpendNoAttempts(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
 		acquire(t, b.locker(t), "k")
 		locker := b.locker(t, lock.WithRetry(lock.Retry{Min: time.Hour, Max: time.Hour, Attempts: 2}))
 		w := acquireFor(t.Context(), locker, "k")
@@ -344,24 +338,20 @@ func TestErrHeldIsKnown(t *testing.T) {
 			}, true,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				locker := b.locker(t, byMessage)
-				load(t, locker)
-				test.prepare(t, b, locker)
-				synctest.Wait()
-				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-				defer cancel()
-				_, err := locker.Acquire(ctx, "k")
-				if got := errors.Is(err, lock.ErrHeld); got != test.known || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%v; that it is ErrHeld: %v, want %v", err, got, test.known)
-				}
-				b.silent.Store(false)
-				closeWithin(t, locker)
-			})
-		})
+		t.Run(name, bubbled(func(t *testing.T, b *bubble) {
+			locker := b.locker(t, byMessage)
+			load(t, locker)
+			test.prepare(t, b, locker)
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := locker.Acquire(ctx, "k")
+			if got := errors.Is(err, lock.ErrHeld); got != test.known || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v; that it is ErrHeld: %v, want %v", err, got, test.known)
+			}
+			b.silent.Store(false)
+			closeWithin(t, locker)
+		}))
 	}
 }
 
@@ -445,9 +435,7 @@ func TestThousandWaiters(t *testing.T) {
 
 // Waiters get the key in the order in which they came. One that gives up does not delay the next. Nothing is left behind.
 func TestWaitersAreServedInTheirOrder(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
 		locker := b.locker(t, byMessage)
 		lease := acquire(t, locker, "k")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -487,56 +475,50 @@ func TestWaitEnds(t *testing.T) {
 		"Acquire": func(ctx context.Context, l *lock.Locker) error { _, err := l.Acquire(ctx, "k"); return err },
 		"Wait":    func(ctx context.Context, l *lock.Locker) error { _, err := l.Wait(ctx, "k"); return err },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				b := newBubble(t)
-				acquire(t, b.locker(t), "k")
-				locker := b.locker(t)
+		t.Run(name, bubbled(func(t *testing.T, b *bubble) {
+			acquire(t, b.locker(t), "k")
+			locker := b.locker(t)
 
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				defer cancel()
-				start := time.Now()
-				if err := call(ctx, locker); !errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("a deadline: %v", err)
-				}
-				if got := time.Since(start); got != 3*time.Second {
-					t.Errorf("it took %v", got)
-				}
-				cancel()
-				if err := call(ctx, locker); errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("a context that was done before: %v", err)
-				}
-				few := b.locker(t, lock.WithRetry(lock.Retry{Attempts: 3}))
-				if err := call(t.Context(), few); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("spent looks: %v", err)
-				}
-				one := b.locker(t, lock.WithRetry(lock.Retry{Attempts: 1}))
-				start = time.Now()
-				if err := call(t.Context(), one); !errors.Is(err, lock.ErrHeld) || time.Since(start) != 0 {
-					t.Errorf("one look: %v after %v", err, time.Since(start))
-				}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			start := time.Now()
+			if err := call(ctx, locker); !errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a deadline: %v", err)
+			}
+			if got := time.Since(start); got != 3*time.Second {
+				t.Errorf("it took %v", got)
+			}
+			cancel()
+			if err := call(ctx, locker); errors.Is(err, lock.ErrHeld) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("a context that was done before: %v", err)
+			}
+			few := b.locker(t, lock.WithRetry(lock.Retry{Attempts: 3}))
+			if err := call(t.Context(), few); !errors.Is(err, lock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("spent looks: %v", err)
+			}
+			one := b.locker(t, lock.WithRetry(lock.Retry{Attempts: 1}))
+			start = time.Now()
+			if err := call(t.Context(), one); !errors.Is(err, lock.ErrHeld) || time.Since(start) != 0 {
+				t.Errorf("one look: %v after %v", err, time.Since(start))
+			}
 
-				errs := make(chan error)
-				go func() { errs <- call(t.Context(), locker) }()
-				synctest.Wait()
-				closeWithin(t, locker)
-				if err := <-errs; !errors.Is(err, lock.ErrClosed) {
-					t.Errorf("closed: %v", err)
-				}
-				if err := call(t.Context(), locker); !errors.Is(err, lock.ErrClosed) {
-					t.Errorf("closed before: %v", err)
-				}
-			})
-		})
+			errs := make(chan error)
+			go func() { errs <- call(t.Context(), locker) }()
+			synctest.Wait()
+			closeWithin(t, locker)
+			if err := <-errs; !errors.Is(err, lock.ErrClosed) {
+				t.Errorf("closed: %v", err)
+			}
+			if err := call(t.Context(), locker); !errors.Is(err, lock.ErrClosed) {
+				t.Errorf("closed before: %v", err)
+			}
+		}))
 	}
 }
 
 // A poll that fails ends an Acquire. A Wait goes on, and returns that error only when its own time is over.
 func TestPollFails(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newBubble(t)
+	inBubble(t, func(t *testing.T, b *bubble) {
 		locker := b.locker(t)
 		acquire(t, b.locker(t), "k").Abandon()
 		brief, cancel := context.WithTimeout(t.Context(), 2*time.Second)

@@ -291,23 +291,20 @@ func TestSettleByAClaim(t *testing.T) {
 		"another claim": {another, "", nil},
 		"an error":      {down, "", errDown},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down, test.answer}}, func(w *world) {
-				if value, err := w.backlog.Settle(w.Context(), key); value != nil || err != nil {
-					t.Errorf("nothing is pending: %q, %v", value, err)
-				}
-				wantIs(t, "Settle", w.settle("value"), lease.ErrPending)
-				value, err := w.backlog.Settle(w.Context(), key)
-				wantIs(t, "Settle by a claim", err, test.err)
-				if got := string(store.ParseValue(value).Content); got != test.value {
-					t.Errorf("%q is stored, want %q", got, test.value)
-				}
-				if pending := w.backlog.Stats().Pending > 0; pending != (test.err != nil) {
-					t.Errorf("pending: %v", pending)
-				}
-			})
-		})
+		t.Run(name, in(map[string][]answer{"settle": {down, test.answer}}, func(w *world) {
+			if value, err := w.backlog.Settle(w.Context(), key); value != nil || err != nil {
+				w.Errorf("nothing is pending: %q, %v", value, err)
+			}
+			wantIs(w.T, "Settle", w.settle("value"), lease.ErrPending)
+			value, err := w.backlog.Settle(w.Context(), key)
+			wantIs(w.T, "Settle by a claim", err, test.err)
+			if got := string(store.ParseValue(value).Content); got != test.value {
+				w.Errorf("%q is stored, want %q", got, test.value)
+			}
+			if pending := w.backlog.Stats().Pending > 0; pending != (test.err != nil) {
+				w.Errorf("pending: %v", pending)
+			}
+		}))
 	}
 }
 
@@ -340,17 +337,14 @@ func TestSettleInTheLastMillisecond(t *testing.T) {
 			"own lease":   func(w *world) ([]byte, error) { return w.backlog.Settle(w.Context(), key) },
 			"later lease": func(w *world) ([]byte, error) { return w.settleBy(new(backend)) },
 		} {
-			t.Run(by+", "+name, func(t *testing.T) {
-				t.Parallel()
-				run(t, map[string][]answer{"settle": {down, ours}}, func(w *world) {
-					wantIs(t, "Settle", settle(w.first, "v", 10*ms), lease.ErrPending)
-					w.at(test.at)
-					value, err := store(w)
-					if err != nil || (value != nil) != test.stored {
-						t.Errorf("%q, %v; want stored %v", value, err, test.stored)
-					}
-				})
-			})
+			t.Run(by+", "+name, in(map[string][]answer{"settle": {down, ours}}, func(w *world) {
+				wantIs(w.T, "Settle", settle(w.first, "v", 10*ms), lease.ErrPending)
+				w.at(test.at)
+				value, err := store(w)
+				if err != nil || (value != nil) != test.stored {
+					w.Errorf("%q, %v; want stored %v", value, err, test.stored)
+				}
+			}))
 		}
 	}
 }
@@ -400,27 +394,24 @@ func TestSettleByALaterLease(t *testing.T) {
 		"another claim": {another, store.ErrLost},
 		"an error":      {down, lease.ErrPending},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-				wantIs(t, "Settle", w.settle("value"), lease.ErrPending)
-				later := &backend{begin: w.backend.begin, answers: map[string][]answer{"settle": {test.answer}}}
-				value, err := w.settleBy(later)
-				wantIs(t, "SettleBy", err, test.err)
-				if len(later.values) == 0 || later.values[0] != "value" || later.ttls[0] > time.Hour {
-					t.Errorf("%q was sent, for %v", later.values, later.ttls)
-				}
-				if test.err != nil {
-					w.wantErr(nil)
-					return
-				}
-				if got := string(store.ParseValue(value).Content); got != "value" {
-					t.Errorf("%q is stored", got)
-				}
-				w.wantErr(context.Canceled)
-				w.wantStats(lease.BacklogStats{Stored: 1})
-			})
-		})
+		t.Run(name, in(map[string][]answer{"settle": {down}}, func(w *world) {
+			wantIs(w.T, "Settle", w.settle("value"), lease.ErrPending)
+			later := &backend{begin: w.backend.begin, answers: map[string][]answer{"settle": {test.answer}}}
+			value, err := w.settleBy(later)
+			wantIs(w.T, "SettleBy", err, test.err)
+			if len(later.values) == 0 || later.values[0] != "value" || later.ttls[0] > time.Hour {
+				w.Errorf("%q was sent, for %v", later.values, later.ttls)
+			}
+			if test.err != nil {
+				w.wantErr(nil)
+				return
+			}
+			if got := string(store.ParseValue(value).Content); got != "value" {
+				w.Errorf("%q is stored", got)
+			}
+			w.wantErr(context.Canceled)
+			w.wantStats(lease.BacklogStats{Stored: 1})
+		}))
 	}
 }
 

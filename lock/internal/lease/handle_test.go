@@ -37,33 +37,30 @@ func TestJoin(t *testing.T) {
 	for name, order := range map[string][]int{
 		"the first one last": {1, 2, 0}, "the first one first": {0, 1, 2}, "the first one between": {2, 0, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				handles := []*lease.Handle{w.first, new(lease.Handle), new(lease.Handle)}
-				for _, h := range handles[1:] {
-					if !w.first.Join(w.Context(), h) {
-						w.Fatal("Join has failed")
-					}
+		t.Run(name, in(nil, func(w *world) {
+			handles := []*lease.Handle{w.first, new(lease.Handle), new(lease.Handle)}
+			for _, h := range handles[1:] {
+				if !w.first.Join(w.Context(), h) {
+					w.Fatal("Join has failed")
 				}
-				for n, i := range order {
-					w.sent("")
-					for range 2 {
-						wantIs(t, "Release", handles[i].Release(w.Context()), nil)
-					}
-					wantEnd(t, handles[i], context.Canceled)
-					for _, still := range order[n+1:] {
-						wantEnd(t, handles[still], nil)
-						wantIs(t, "Settle", settle(handles[i], "v", time.Hour), store.ErrLost)
-					}
-					if joined := new(lease.Handle); handles[i].Join(w.Context(), joined) {
-						w.Error("joined a handle that is released")
-					}
+			}
+			for n, i := range order {
+				w.sent("")
+				for range 2 {
+					wantIs(w.T, "Release", handles[i].Release(w.Context()), nil)
 				}
-				w.sent("release 0s")
-				w.wantPhase("ended")
-			})
-		})
+				wantEnd(w.T, handles[i], context.Canceled)
+				for _, still := range order[n+1:] {
+					wantEnd(w.T, handles[still], nil)
+					wantIs(w.T, "Settle", settle(handles[i], "v", time.Hour), store.ErrLost)
+				}
+				if joined := new(lease.Handle); handles[i].Join(w.Context(), joined) {
+					w.Error("joined a handle that is released")
+				}
+			}
+			w.sent("release 0s")
+			w.wantPhase("ended")
+		}))
 	}
 }
 
@@ -138,19 +135,16 @@ func TestAbandonAt(t *testing.T) {
 		"later, and then earlier": {[]time.Duration{time.Hour, 5 * time.Second}, "renew 3s", 3*time.Second + valid},
 		"earlier, and then later": {[]time.Duration{time.Second, 5 * time.Second}, "renew 3s", 3*time.Second + valid},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				for _, at := range test.at {
-					w.first.AbandonAt(w.backend.begin.Add(at))
-				}
-				w.at(test.end - 1)
-				w.wantErr(nil)
-				w.sent(test.sent)
-				w.at(test.end)
-				w.wantErr(store.ErrLost)
-			})
-		})
+		t.Run(name, in(nil, func(w *world) {
+			for _, at := range test.at {
+				w.first.AbandonAt(w.backend.begin.Add(at))
+			}
+			w.at(test.end - 1)
+			w.wantErr(nil)
+			w.sent(test.sent)
+			w.at(test.end)
+			w.wantErr(store.ErrLost)
+		}))
 	}
 }
 
@@ -171,20 +165,17 @@ func TestAbandonAroundAPendingSettle(t *testing.T) {
 		"Abandon":   func(w *world) { w.first.AbandonAt(time.Now()) },
 		"AbandonAt": func(w *world) { w.first.AbandonAt(time.Now().Add(4 * time.Second)) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-				abandon(w)
-				w.at(2 * time.Second)
-				wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
-				abandon(w)
-				w.at(5 * time.Minute)
-				w.wantErr(nil)
-				if got := w.count("renew"); got < 90 {
-					w.Errorf("%d renewals in 5 minutes", got)
-				}
-			})
-		})
+		t.Run(name, in(map[string][]answer{"settle": {down}}, func(w *world) {
+			abandon(w)
+			w.at(2 * time.Second)
+			wantIs(w.T, "Settle", w.settle("v"), lease.ErrPending)
+			abandon(w)
+			w.at(5 * time.Minute)
+			w.wantErr(nil)
+			if got := w.count("renew"); got < 90 {
+				w.Errorf("%d renewals in 5 minutes", got)
+			}
+		}))
 	}
 }
 
@@ -219,37 +210,34 @@ func TestEndIsSeenBeforeTheTimerFires(t *testing.T) {
 			return context.Cause(derived) == store.ErrLost
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				w.backend.onSend = func(string) { time.Sleep(ttl) } // until the tick returns, there is no timer
-				ctx := w.first.Context()
-				done := ctx.Done()
-				derived, cancel := context.WithCancel(ctx)
-				defer cancel()
+		t.Run(name, in(nil, func(w *world) {
+			w.backend.onSend = func(string) { time.Sleep(ttl) } // until the tick returns, there is no timer
+			ctx := w.first.Context()
+			done := ctx.Done()
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
 
-				w.at(valid - 1)
-				if w.first.Err() != nil || ctx.Err() != nil || context.Cause(ctx) != nil || isClosed(ctx.Done()) {
-					t.Errorf("before the end: %v, %v, %v", w.first.Err(), ctx.Err(), context.Cause(ctx))
-				}
-				w.at(valid)
-				if isClosed(done) {
-					t.Fatal("the timer has fired")
-				}
-				if !isOver(w.first, ctx) {
-					t.Error("the lease does not seem to be over")
-				}
-				if !isClosed(done) || context.Cause(derived) != store.ErrLost {
-					t.Errorf("the end of a derived context has the cause %v", context.Cause(derived))
-				}
-				w.wantErr(store.ErrLost)
-				w.wantCounts(0, 0, 1)
-				if got := fmt.Sprint(ctx); got != "lock.Lease.Context" {
-					t.Errorf("the context as a text: %s", got)
-				}
-				time.Sleep(ttl)
-			})
-		})
+			w.at(valid - 1)
+			if w.first.Err() != nil || ctx.Err() != nil || context.Cause(ctx) != nil || isClosed(ctx.Done()) {
+				w.Errorf("before the end: %v, %v, %v", w.first.Err(), ctx.Err(), context.Cause(ctx))
+			}
+			w.at(valid)
+			if isClosed(done) {
+				w.Fatal("the timer has fired")
+			}
+			if !isOver(w.first, ctx) {
+				w.Error("the lease does not seem to be over")
+			}
+			if !isClosed(done) || context.Cause(derived) != store.ErrLost {
+				w.Errorf("the end of a derived context has the cause %v", context.Cause(derived))
+			}
+			w.wantErr(store.ErrLost)
+			w.wantCounts(0, 0, 1)
+			if got := fmt.Sprint(ctx); got != "lock.Lease.Context" {
+				w.Errorf("the context as a text: %s", got)
+			}
+			time.Sleep(ttl)
+		}))
 	}
 }
 

@@ -99,34 +99,31 @@ func TestBatchBytes(t *testing.T) {
 		"one that is larger":         {[]int{lease.MaxBatchBytes + 1}, []int{1}},
 		"one that is larger, beside": {[]int{100, lease.MaxBatchBytes + 1, 100}, []int{1, 1, 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-				for _, size := range test.sizes {
-					w.settlePending(1, size)
-				}
-				var times []time.Time
+		t.Run(name, in(map[string][]answer{"settle": {down}}, func(w *world) {
+			for _, size := range test.sizes {
+				w.settlePending(1, size)
+			}
+			var times []time.Time
+			w.backend.mu.Lock()
+			w.backend.onSend = func(string) {
 				w.backend.mu.Lock()
-				w.backend.onSend = func(string) {
-					w.backend.mu.Lock()
-					defer w.backend.mu.Unlock()
-					times = append(times, time.Now())
+				defer w.backend.mu.Unlock()
+				times = append(times, time.Now())
+			}
+			w.backend.mu.Unlock()
+			w.answerWith("settle", slow(100*ms, ours))
+			w.at(time.Second)
+			var got []int
+			for i, at := range times {
+				if i == 0 || !at.Equal(times[i-1]) {
+					got = append(got, 0)
 				}
-				w.backend.mu.Unlock()
-				w.answerWith("settle", slow(100*ms, ours))
-				w.at(time.Second)
-				var got []int
-				for i, at := range times {
-					if i == 0 || !at.Equal(times[i-1]) {
-						got = append(got, 0)
-					}
-					got[len(got)-1]++
-				}
-				if !slices.Equal(got, test.want) {
-					w.Errorf("batches of %v, want %v", got, test.want)
-				}
-			}, withoutRenewal)
-		})
+				got[len(got)-1]++
+			}
+			if !slices.Equal(got, test.want) {
+				w.Errorf("batches of %v, want %v", got, test.want)
+			}
+		}, withoutRenewal))
 	}
 }
 
@@ -148,19 +145,16 @@ func TestCloseGoesOnWhileValuesAreStored(t *testing.T) {
 			n, lease.BacklogStats{Stored: n - 32, GivenUp: 32},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-				w.settlePending(n, 100)
-				w.at(10 * time.Second)
-				w.answerWith("settle", test.answers...)
-				w.forget()
-				_ = w.close()
-				if got := w.count("settle"); got != test.sent {
-					w.Errorf("%d settles were sent, want %d", got, test.sent)
-				}
-				w.wantStats(test.stats)
-			}, withoutRenewal)
-		})
+		t.Run(name, in(map[string][]answer{"settle": {down}}, func(w *world) {
+			w.settlePending(n, 100)
+			w.at(10 * time.Second)
+			w.answerWith("settle", test.answers...)
+			w.forget()
+			_ = w.close()
+			if got := w.count("settle"); got != test.sent {
+				w.Errorf("%d settles were sent, want %d", got, test.sent)
+			}
+			w.wantStats(test.stats)
+		}, withoutRenewal))
 	}
 }

@@ -29,36 +29,33 @@ func TestRelease(t *testing.T) {
 		"lost, another claim":                 {another, true, store.ErrLost},
 		"lost, another, after no first reply": {unsureAnother, true, store.ErrLost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"release": {test.answer}}, func(w *world) {
-				end := context.Canceled
-				if test.lost {
-					w.at(valid)
-					end = store.ErrLost
-				}
-				for range 3 {
-					wantIs(t, "Release", w.release(), test.err)
-				}
-				if n := w.count("release"); n != 1 {
-					w.Errorf("%d releases were sent, want 1", n)
-				}
-				w.wantErr(end)
-				w.wantPhase("ended")
-				lost := uint64(0)
-				if test.lost || test.err != nil {
-					lost = 1
-				}
-				w.wantCounts(0, 0, lost)
-				w.at(time.Minute)
-				if n := len(w.backend.sent); n != 1 {
-					w.Errorf("%d commands were sent, want 1", n)
-				}
-				if w.backend.holds[0] {
-					w.Error("the release is for a claim with a hold")
-				}
-			}, withoutRenewal)
-		})
+		t.Run(name, in(map[string][]answer{"release": {test.answer}}, func(w *world) {
+			end := context.Canceled
+			if test.lost {
+				w.at(valid)
+				end = store.ErrLost
+			}
+			for range 3 {
+				wantIs(w.T, "Release", w.release(), test.err)
+			}
+			if n := w.count("release"); n != 1 {
+				w.Errorf("%d releases were sent, want 1", n)
+			}
+			w.wantErr(end)
+			w.wantPhase("ended")
+			lost := uint64(0)
+			if test.lost || test.err != nil {
+				lost = 1
+			}
+			w.wantCounts(0, 0, lost)
+			w.at(time.Minute)
+			if n := len(w.backend.sent); n != 1 {
+				w.Errorf("%d commands were sent, want 1", n)
+			}
+			if w.backend.holds[0] {
+				w.Error("the release is for a claim with a hold")
+			}
+		}, withoutRenewal))
 	}
 }
 
@@ -88,30 +85,27 @@ func TestReleaseIsLeftToTheBackend(t *testing.T) {
 		"lost, an error, then another": {[]answer{down, another}, false, valid, "release 8.908s, keep releasing 8.908s, release 8.908s", errDown, store.ErrLost},
 	} {
 		for _, hold := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprint(name, ", hold ", hold), func(t *testing.T) {
-				t.Parallel()
-				run(t, map[string][]answer{"release": test.answers}, func(w *world) {
-					_, h := w.newLease(w.backend, func(id *lease.ID) { id.Hold, id.MayReturn = hold, test.mayReturn })
-					w.at(test.at)
-					wantIs(t, "Release", h.Release(w.Context()), test.err)
-					wantIs(t, "Release", h.Release(w.Context()), test.then)
-					wantIs(t, "Release", h.Release(w.Context()), test.then)
-					until := ""
-					if hold == 0 {
-						until = " until 9s"
+			t.Run(fmt.Sprint(name, ", hold ", hold), in(map[string][]answer{"release": test.answers}, func(w *world) {
+				_, h := w.newLease(w.backend, func(id *lease.ID) { id.Hold, id.MayReturn = hold, test.mayReturn })
+				w.at(test.at)
+				wantIs(w.T, "Release", h.Release(w.Context()), test.err)
+				wantIs(w.T, "Release", h.Release(w.Context()), test.then)
+				wantIs(w.T, "Release", h.Release(w.Context()), test.then)
+				until := ""
+				if hold == 0 {
+					until = " until 9s"
+				}
+				want := strings.ReplaceAll(test.sent, "releasing", "releasing"+until)
+				if test.then == errDown {
+					want += ", release 0s"
+				}
+				w.sent(want)
+				for _, hasHold := range w.backend.holds {
+					if hasHold != (hold > 0) {
+						w.Errorf("a release is for a claim with a hold: %t", hasHold)
 					}
-					want := strings.ReplaceAll(test.sent, "releasing", "releasing"+until)
-					if test.then == errDown {
-						want += ", release 0s"
-					}
-					w.sent(want)
-					for _, hasHold := range w.backend.holds {
-						if hasHold != (hold > 0) {
-							t.Errorf("a release is for a claim with a hold: %t", hasHold)
-						}
-					}
-				}, withoutRenewal)
-			})
+				}
+			}, withoutRenewal))
 		}
 	}
 }

@@ -32,26 +32,23 @@ func TestRenewalFails(t *testing.T) {
 		"a refusal just before the lease's end":  slow(valid-3*time.Second-1, down),
 		"a refusal at the very end of the lease": slow(valid-3*time.Second, down),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"renew": {a}}, func(w *world) {
-				w.at(valid - 1)
-				w.wantErr(nil)
-				w.wantUntil(valid)
-				w.at(valid)
-				w.wantErr(store.ErrLost)
-				w.wantPhase("lost")
-				sent := w.count("renew")
-				w.at(time.Minute)
-				if now := w.count("renew"); now != sent || sent == 0 {
-					w.Errorf("%d renewals were sent, %d of them after the end", now, now-sent)
-				}
-				wantIs(t, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
-				if n := w.count("extend 1m0s"); n != 0 {
-					w.Errorf("%d commands were sent after the end", n)
-				}
-			})
-		})
+		t.Run(name, in(map[string][]answer{"renew": {a}}, func(w *world) {
+			w.at(valid - 1)
+			w.wantErr(nil)
+			w.wantUntil(valid)
+			w.at(valid)
+			w.wantErr(store.ErrLost)
+			w.wantPhase("lost")
+			sent := w.count("renew")
+			w.at(time.Minute)
+			if now := w.count("renew"); now != sent || sent == 0 {
+				w.Errorf("%d renewals were sent, %d of them after the end", now, now-sent)
+			}
+			wantIs(w.T, "Extend", w.first.Extend(w.Context(), time.Minute), store.ErrLost)
+			if n := w.count("extend 1m0s"); n != 0 {
+				w.Errorf("%d commands were sent after the end", n)
+			}
+		}))
 	}
 }
 
@@ -82,16 +79,13 @@ func TestRenewalDuringExtend(t *testing.T) {
 		"answered earlier": {slow(50*ms, ours), 2900*ms + lease.Validity(20*time.Second), nil},
 		"no reply":         {lost, 3*time.Second + valid, context.DeadlineExceeded},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"extend 20s": {test.extend}, "renew": {slow(200*ms, ours)}}, func(w *world) {
-				w.at(2900 * ms)
-				wantIs(t, "Extend", w.first.Extend(w.Context(), 20*time.Second), test.err)
-				w.at(3500 * ms)
-				w.sent("extend 20s 2.9s, renew 3s")
-				w.wantUntil(test.until)
-			})
-		})
+		t.Run(name, in(map[string][]answer{"extend 20s": {test.extend}, "renew": {slow(200*ms, ours)}}, func(w *world) {
+			w.at(2900 * ms)
+			wantIs(w.T, "Extend", w.first.Extend(w.Context(), 20*time.Second), test.err)
+			w.at(3500 * ms)
+			w.sent("extend 20s 2.9s, renew 3s")
+			w.wantUntil(test.until)
+		}))
 	}
 }
 
@@ -112,16 +106,13 @@ func TestExtend(t *testing.T) {
 		"no reply":      {lost, context.DeadlineExceeded, nil, valid},
 		"no holder":     {answer{Found: store.Found{Holder: store.Another + 1}}, store.ErrLost, store.ErrLost, valid},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"extend 20s": {test.answer}}, func(w *world) {
-				w.at(time.Second)
-				wantIs(t, "Extend", w.first.Extend(w.Context(), 20*time.Second), test.err)
-				w.wantErr(test.end)
-				w.wantUntil(test.until)
-				w.sent("extend 20s 1s")
-			})
-		})
+		t.Run(name, in(map[string][]answer{"extend 20s": {test.answer}}, func(w *world) {
+			w.at(time.Second)
+			wantIs(w.T, "Extend", w.first.Extend(w.Context(), 20*time.Second), test.err)
+			w.wantErr(test.end)
+			w.wantUntil(test.until)
+			w.sent("extend 20s 1s")
+		}))
 	}
 }
 

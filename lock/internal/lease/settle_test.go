@@ -28,27 +28,24 @@ func TestSettle(t *testing.T) {
 		"another claim": {another, store.ErrLost, store.ErrLost, store.ErrLost},
 	} {
 		for state, at := range map[string]time.Duration{"valid": 0, "expired": valid + time.Second} {
-			t.Run(state+", "+name, func(t *testing.T) {
-				t.Parallel()
-				run(t, map[string][]answer{"settle": {test.answer}}, func(w *world) {
-					w.at(at)
-					wantIs(t, "Settle", w.settle("v"), test.err)
-					w.wantPhase("ended")
-					end := test.end
-					if at > 0 {
-						end = store.ErrLost
-					}
-					w.wantErr(end)
-					for range 2 {
-						wantIs(t, "Release", w.release(), test.release)
-					}
-					w.at(time.Minute)
-					if got := strings.Join(w.backend.sent, " "); strings.Count(got, " ") != 1 {
-						w.Errorf("sent %q, want one settle", got)
-					}
-					w.wantStats(lease.BacklogStats{})
-				}, withoutRenewal)
-			})
+			t.Run(state+", "+name, in(map[string][]answer{"settle": {test.answer}}, func(w *world) {
+				w.at(at)
+				wantIs(w.T, "Settle", w.settle("v"), test.err)
+				w.wantPhase("ended")
+				end := test.end
+				if at > 0 {
+					end = store.ErrLost
+				}
+				w.wantErr(end)
+				for range 2 {
+					wantIs(w.T, "Release", w.release(), test.release)
+				}
+				w.at(time.Minute)
+				if got := strings.Join(w.backend.sent, " "); strings.Count(got, " ") != 1 {
+					w.Errorf("sent %q, want one settle", got)
+				}
+				w.wantStats(lease.BacklogStats{})
+			}, withoutRenewal))
 		}
 	}
 }
@@ -67,33 +64,30 @@ func TestSettleGoesOn(t *testing.T) {
 		"an error, then nothing":       {[]answer{down, nobody}, context.Canceled, lease.BacklogStats{Stored: 1}},
 		"an error, then another claim": {[]answer{down, another}, store.ErrLost, lease.BacklogStats{GivenUp: 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": test.tries}, func(w *world) {
-				err := w.settle("value")
-				wantIs(t, "Settle", err, lease.ErrPending)
-				wantIs(t, "Settle", err, test.tries[0].Err)
-				w.wantErr(nil)
-				w.wantPhase("active")
-				bytes := w.backlog.Stats().Bytes
-				w.wantStats(lease.BacklogStats{Pending: 1, Bytes: bytes})
-				if head := len(store.NewValue(w.core.ID().Token, time.Now(), 0)); bytes != head+len("value") {
-					w.Errorf("%d bytes are pending, want %d", bytes, head+len("value"))
-				}
-				w.at(time.Minute)
-				w.wantErr(test.end)
-				w.wantPhase("ended")
-				w.wantStats(test.stats)
-				sent := len(w.backend.sent)
-				if got := w.count("settle"); got != len(test.tries) {
-					w.Errorf("%d settles were sent, want %d", got, len(test.tries))
-				}
-				w.at(time.Hour)
-				if got := len(w.backend.sent); got != sent {
-					w.Errorf("%d commands were sent after the end", got-sent)
-				}
-			})
-		})
+		t.Run(name, in(map[string][]answer{"settle": test.tries}, func(w *world) {
+			err := w.settle("value")
+			wantIs(w.T, "Settle", err, lease.ErrPending)
+			wantIs(w.T, "Settle", err, test.tries[0].Err)
+			w.wantErr(nil)
+			w.wantPhase("active")
+			bytes := w.backlog.Stats().Bytes
+			w.wantStats(lease.BacklogStats{Pending: 1, Bytes: bytes})
+			if head := len(store.NewValue(w.core.ID().Token, time.Now(), 0)); bytes != head+len("value") {
+				w.Errorf("%d bytes are pending, want %d", bytes, head+len("value"))
+			}
+			w.at(time.Minute)
+			w.wantErr(test.end)
+			w.wantPhase("ended")
+			w.wantStats(test.stats)
+			sent := len(w.backend.sent)
+			if got := w.count("settle"); got != len(test.tries) {
+				w.Errorf("%d settles were sent, want %d", got, len(test.tries))
+			}
+			w.at(time.Hour)
+			if got := len(w.backend.sent); got != sent {
+				w.Errorf("%d commands were sent after the end", got-sent)
+			}
+		}))
 	}
 }
 
@@ -160,30 +154,27 @@ func TestSettleEnds(t *testing.T) {
 		"after an hour":            {24 * time.Hour, time.Hour},
 		"at once":                  {ms, ms},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-				wantIs(t, "Settle", settle(w.first, "v", test.keep), lease.ErrPending)
-				if test.end > 2*ms {
-					w.at(test.end - 2*ms)
-					w.wantErr(nil)
+		t.Run(name, in(map[string][]answer{"settle": {down}}, func(w *world) {
+			wantIs(w.T, "Settle", settle(w.first, "v", test.keep), lease.ErrPending)
+			if test.end > 2*ms {
+				w.at(test.end - 2*ms)
+				w.wantErr(nil)
+			}
+			w.at(test.end + time.Second) // the longest pause
+			w.wantStats(lease.BacklogStats{GivenUp: 1})
+			w.forget()
+			w.at(test.end + time.Second + ttl)
+			w.wantErr(store.ErrLost)
+			w.sent("") // no renewal and no try
+			for _, left := range w.backend.ttls {
+				if left < ms {
+					w.Errorf("a try for %v", left)
 				}
-				w.at(test.end + time.Second) // the longest pause
-				w.wantStats(lease.BacklogStats{GivenUp: 1})
-				w.forget()
-				w.at(test.end + time.Second + ttl)
-				w.wantErr(store.ErrLost)
-				w.sent("") // no renewal and no try
-				for _, left := range w.backend.ttls {
-					if left < ms {
-						w.Errorf("a try for %v", left)
-					}
-				}
-				if err := w.close(); err != nil {
-					w.Errorf("%v, want only what Close has given up", err)
-				}
-			})
-		})
+			}
+			if err := w.close(); err != nil {
+				w.Errorf("%v, want only what Close has given up", err)
+			}
+		}))
 	}
 }
 
@@ -200,25 +191,22 @@ func TestSettleAgain(t *testing.T) {
 		"while one is pending":             {[]answer{down, down, down, down, ours}, lease.ErrPending, context.Canceled},
 		"while one is pending and is lost": {[]answer{lost, another}, lease.ErrPending, store.ErrLost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": test.answers}, func(w *world) {
-				wantIs(t, "Settle", w.settle("v"), test.first)
-				wantSettled(w)
-				w.at(time.Minute)
-				wantSettled(w)
-				if got := w.count("settle"); got != len(test.answers) {
-					w.Errorf("%d settles were sent, want %d", got, len(test.answers))
+		t.Run(name, in(map[string][]answer{"settle": test.answers}, func(w *world) {
+			wantIs(w.T, "Settle", w.settle("v"), test.first)
+			wantSettled(w)
+			w.at(time.Minute)
+			wantSettled(w)
+			if got := w.count("settle"); got != len(test.answers) {
+				w.Errorf("%d settles were sent, want %d", got, len(test.answers))
+			}
+			for _, value := range w.backend.values {
+				if value != "v" {
+					w.Errorf("%q was sent, want v", value)
 				}
-				for _, value := range w.backend.values {
-					if value != "v" {
-						w.Errorf("%q was sent, want v", value)
-					}
-				}
-				w.wantPhase("ended")
-				w.wantErr(test.end)
-			})
-		})
+			}
+			w.wantPhase("ended")
+			w.wantErr(test.end)
+		}))
 	}
 }
 
@@ -271,24 +259,21 @@ func TestSettleBesideRelease(t *testing.T) {
 		"both are refused":            {slow(100*ms, another), slow(200*ms, another), store.ErrLost, store.ErrLost, 1},
 		"both get no answer":          {lost, down, context.DeadlineExceeded, errDown, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {test.settle}, "release": {test.release, ours}}, func(w *world) {
-				settled := w.call(func() error { return w.settle("v") })
-				released := w.call(w.release)
-				err := settled()
-				wantIs(t, "Settle", err, test.settled)
-				if errors.Is(err, lease.ErrPending) {
-					w.Error("the Settle goes on after Release")
-				}
-				wantIs(t, "Release", released(), test.released)
-				w.at(time.Minute)
-				w.wantErr(context.Canceled)
-				w.wantPhase(map[bool]string{true: "releasing", false: "ended"}[test.released == errDown])
-				w.wantStats(lease.BacklogStats{})
-				w.wantCounts(0, 0, test.lost)
-			})
-		})
+		t.Run(name, in(map[string][]answer{"settle": {test.settle}, "release": {test.release, ours}}, func(w *world) {
+			settled := w.call(func() error { return w.settle("v") })
+			released := w.call(w.release)
+			err := settled()
+			wantIs(w.T, "Settle", err, test.settled)
+			if errors.Is(err, lease.ErrPending) {
+				w.Error("the Settle goes on after Release")
+			}
+			wantIs(w.T, "Release", released(), test.released)
+			w.at(time.Minute)
+			w.wantErr(context.Canceled)
+			w.wantPhase(map[bool]string{true: "releasing", false: "ended"}[test.released == errDown])
+			w.wantStats(lease.BacklogStats{})
+			w.wantCounts(0, 0, test.lost)
+		}))
 	}
 }
 
@@ -305,21 +290,18 @@ func TestCloseSettlesOnceMore(t *testing.T) {
 		"which fails":      {down, lease.ErrGivenUp, lease.BacklogStats{GivenUp: 1}},
 		"without a reply":  {lost, lease.ErrGivenUp, lease.BacklogStats{GivenUp: 1}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-				wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
-				w.at(10 * time.Minute)
-				w.answerWith("settle", test.last)
-				w.forget()
-				wantIs(t, "Close", w.close(), test.err)
-				if got := w.count("settle"); got != 1 {
-					w.Errorf("%d settles were sent, want one more", got)
-				}
-				w.wantStats(test.stats)
-				wantIs(t, "Close again", w.backlog.TakeUnstored(), nil)
-			})
-		})
+		t.Run(name, in(map[string][]answer{"settle": {down}}, func(w *world) {
+			wantIs(w.T, "Settle", w.settle("v"), lease.ErrPending)
+			w.at(10 * time.Minute)
+			w.answerWith("settle", test.last)
+			w.forget()
+			wantIs(w.T, "Close", w.close(), test.err)
+			if got := w.count("settle"); got != 1 {
+				w.Errorf("%d settles were sent, want one more", got)
+			}
+			w.wantStats(test.stats)
+			wantIs(w.T, "Close again", w.backlog.TakeUnstored(), nil)
+		}))
 	}
 }
 
@@ -369,18 +351,15 @@ func TestSettleAppend(t *testing.T) {
 		"a shorter slice": func(b []byte) []byte { return b[:len(b)-1] },
 		"a changed slice": func(b []byte) []byte { b = slices.Clone(b); b[0]++; return b },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				defer func() {
-					if recover() == nil {
-						w.Error("Settle has not panicked")
-					}
-					w.sent("")
-					w.wantErr(nil)
-				}()
-				_ = w.first.Settle(w.Context(), 10, appendTo, nil, time.Hour)
-			})
-		})
+		t.Run(name, in(nil, func(w *world) {
+			defer func() {
+				if recover() == nil {
+					w.Error("Settle has not panicked")
+				}
+				w.sent("")
+				w.wantErr(nil)
+			}()
+			_ = w.first.Settle(w.Context(), 10, appendTo, nil, time.Hour)
+		}))
 	}
 }

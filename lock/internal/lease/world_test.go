@@ -159,6 +159,14 @@ func run(t *testing.T, answers map[string][]answer, test func(w *world), opts ..
 	})
 }
 
+// in returns a subtest that runs beside others, as run does.
+func in(answers map[string][]answer, test func(w *world), opts ...func(*lease.Config)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Parallel()
+		run(t, answers, test, opts...)
+	}
+}
+
 func withoutRenewal(c *lease.Config) { c.Renew = false }
 
 func (w *world) newLease(b lease.Backend, opts ...func(*lease.ID)) (*lease.Core, *lease.Handle) {

@@ -210,17 +210,14 @@ func TestClaim(t *testing.T) {
 			store.Entry{}, store.ErrSettled, "set wait claim wait confirm wait",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				e, err := w.Claim(w.Context(), w.key, w.token, w.begin, test.opts)
-				if got, want := describe(e), describe(test.want); got != want {
-					t.Errorf("got  %s\nwant %s", got, want)
-				}
-				wantErr(t, err, test.err)
-				w.sent(test.sent)
-			}, test.config)
-		})
+		t.Run(name, in(test.answers, func(w *world) {
+			e, err := w.Claim(w.Context(), w.key, w.token, w.begin, test.opts)
+			if got, want := describe(e), describe(test.want); got != want {
+				w.Errorf("got  %s\nwant %s", got, want)
+			}
+			wantErr(w.T, err, test.err)
+			w.sent(test.sent)
+		}, test.config))
 	}
 }
 
@@ -258,16 +255,13 @@ func TestClaimIsWritten(t *testing.T) {
 			[]string{"claim", "1", head(ourClaim) + "\x00", unfenced(ours, "", 0, "note")[36:], "9000", "OGc\x01"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				e, err := w.Claim(w.Context(), w.key, w.token, w.begin, opts[test.opts])
-				if e.State != store.Granted || err != nil {
-					t.Errorf("%s, %v", describe(e), err)
-				}
-				w.sentOnly(test.want...)
-			}, test.config)
-		})
+		t.Run(name, in(test.answers, func(w *world) {
+			e, err := w.Claim(w.Context(), w.key, w.token, w.begin, opts[test.opts])
+			if e.State != store.Granted || err != nil {
+				w.Errorf("%s, %v", describe(e), err)
+			}
+			w.sentOnly(test.want...)
+		}, test.config))
 	}
 }
 
@@ -285,17 +279,14 @@ func TestLateClaim(t *testing.T) {
 		"an error":  {[]string{late("-ERR x\r\n")}, "set release release"},
 		"none":      {[]string{late(cut)}, "set release release release"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				e, err := w.Claim(w.Context(), w.key, w.token, w.begin, store.ClaimOptions{})
-				if got := describe(e); got != describe(unsure) || err == nil || time.Since(w.begin) != opTimeout {
-					t.Errorf("%s, %v, after %v", got, err, time.Since(w.begin))
-				}
-				time.Sleep(2 * opTimeout)
-				w.sent(test.sent)
-			})
-		})
+		t.Run(name, in(test.answers, func(w *world) {
+			e, err := w.Claim(w.Context(), w.key, w.token, w.begin, store.ClaimOptions{})
+			if got := describe(e); got != describe(unsure) || err == nil || time.Since(w.begin) != opTimeout {
+				w.Errorf("%s, %v, after %v", got, err, time.Since(w.begin))
+			}
+			time.Sleep(2 * opTimeout)
+			w.sent(test.sent)
+		}))
 	}
 }
 
@@ -325,20 +316,17 @@ func TestLook(t *testing.T) {
 		"foreign": {false, []string{pair(foreign, ttl)}, store.Entry{}, store.ErrForeign},
 		"error":   {true, []string{"-ERR x\r\n"}, store.Entry{}, errAny},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				e, err := w.Look(w.Context(), w.key, test.waits)
-				if got, want := describe(e), describe(test.want); got != want {
-					t.Errorf("got  %s\nwant %s", got, want)
-				}
-				wantErr(t, err, test.err)
-				mark := ""
-				if test.waits {
-					mark = "OGc\x01"
-				}
-				w.sentFirst("claim", "1", "", "", "0", mark)
-			})
-		})
+		t.Run(name, in(test.answers, func(w *world) {
+			e, err := w.Look(w.Context(), w.key, test.waits)
+			if got, want := describe(e), describe(test.want); got != want {
+				w.Errorf("got  %s\nwant %s", got, want)
+			}
+			wantErr(w.T, err, test.err)
+			mark := ""
+			if test.waits {
+				mark = "OGc\x01"
+			}
+			w.sentFirst("claim", "1", "", "", "0", mark)
+		}))
 	}
 }

@@ -52,21 +52,18 @@ func TestNatives(t *testing.T) {
 		"release, limited":      {limited, release, []string{text(head(ourClaim))}, store.Found{Holder: store.Ours}, "release", nil},
 		"release, valkey 8.1":   {valkey81, release, []string{absent}, store.Found{Holder: store.Nobody}, "release", nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, slices.Concat(test.server, test.answers), func(w *world) {
-				w.findNatives()
-				got := test.act(w)
-				wantErr(t, got.Err, test.want.Err)
-				if got.Holder != test.want.Holder || got.Unsure != test.want.Unsure {
-					t.Errorf("%+v, want %+v", got, test.want)
-				}
-				w.sent(test.sent)
-				if test.first != nil {
-					w.sentFirst(test.first...)
-				}
-			})
-		})
+		t.Run(name, in(slices.Concat(test.server, test.answers), func(w *world) {
+			w.findNatives()
+			got := test.act(w)
+			wantErr(w.T, got.Err, test.want.Err)
+			if got.Holder != test.want.Holder || got.Unsure != test.want.Unsure {
+				w.Errorf("%+v, want %+v", got, test.want)
+			}
+			w.sent(test.sent)
+			if test.first != nil {
+				w.sentFirst(test.first...)
+			}
+		}))
 	}
 }
 
@@ -90,19 +87,16 @@ func TestNoNatives(t *testing.T) {
 		"replicas":       {redis84, []byte(ourClaim), withReplicas, true, "settle wait release"},
 		"refused before": {slices.Concat(redis84, []string{"-ERR syntax error\r\n", absent, "-NOPERM x\r\n", absent}), []byte(ourClaim), nil, true, "set settle delex release settle release"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				if test.finds {
-					w.findNatives()
-				}
+		t.Run(name, in(test.answers, func(w *world) {
+			if test.finds {
+				w.findNatives()
+			}
+			act(w, test.written)
+			if name == "refused before" {
 				act(w, test.written)
-				if name == "refused before" {
-					act(w, test.written)
-				}
-				w.sent(test.sent)
-			}, test.opts)
-		})
+			}
+			w.sent(test.sent)
+		}, test.opts))
 	}
 }
 
@@ -129,15 +123,12 @@ func TestWritten(t *testing.T) {
 		"script":                   {[]string{granted("0000000000000007")}, withFencing, false},
 		"script of an old version": {[]string{"-ERR syntax error\r\n", "*2\r\n$-1\r\n" + text("")}, nil, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				e, err := w.Claim(w.Context(), w.key, ours, claimed, store.ClaimOptions{})
-				if e.Written != nil != test.known {
-					t.Errorf("%q, %v", e.Written, err)
-				}
-			}, test.opts)
-		})
+		t.Run(name, in(test.answers, func(w *world) {
+			e, err := w.Claim(w.Context(), w.key, ours, claimed, store.ClaimOptions{})
+			if e.Written != nil != test.known {
+				w.Errorf("%q, %v", e.Written, err)
+			}
+		}, test.opts))
 	}
 }
 

@@ -49,16 +49,13 @@ func TestOutcome(t *testing.T) {
 		"no reply at all": {[]string{cut, cut, cut, cut}, store.Found{Err: errAny, Unsure: true}},
 	} {
 		for act, do := range acts {
-			t.Run(act+", "+name, func(t *testing.T) {
-				t.Parallel()
-				run(t, test.answers, func(w *world) {
-					got := do(w)
-					wantErr(t, got.Err, test.want.Err)
-					if got.Holder != test.want.Holder || got.Unsure != test.want.Unsure {
-						t.Errorf("%+v, want %+v", got, test.want)
-					}
-				})
-			})
+			t.Run(act+", "+name, in(test.answers, func(w *world) {
+				got := do(w)
+				wantErr(w.T, got.Err, test.want.Err)
+				if got.Holder != test.want.Holder || got.Unsure != test.want.Unsure {
+					w.Errorf("%+v, want %+v", got, test.want)
+				}
+			}))
 		}
 	}
 }
@@ -192,22 +189,19 @@ func TestOverride(t *testing.T) {
 		"lost, then another":   {[]string{cut, text(head(ourClaim))}, errAny, errAny},
 	} {
 		for operation, do := range overrides {
-			t.Run(operation+", "+name, func(t *testing.T) {
-				t.Parallel()
-				run(t, append([]string{seen}, test.answers...), func(w *world) {
-					want := test.remove
-					if operation == "replace" {
-						want = test.replace
+			t.Run(operation+", "+name, in(append([]string{seen}, test.answers...), func(w *world) {
+				want := test.remove
+				if operation == "replace" {
+					want = test.replace
+				}
+				err := do(w)
+				wantErr(w.T, err, want)
+				for _, refused := range []error{store.ErrChanged, store.ErrLive, store.ErrForeign} {
+					if want == errAny && errors.Is(err, refused) {
+						w.Errorf("%v: it may have been done", err)
 					}
-					err := do(w)
-					wantErr(t, err, want)
-					for _, refused := range []error{store.ErrChanged, store.ErrLive, store.ErrForeign} {
-						if want == errAny && errors.Is(err, refused) {
-							t.Errorf("%v: it may have been done", err)
-						}
-					}
-				})
-			})
+				}
+			}))
 		}
 	}
 }
@@ -287,17 +281,14 @@ func TestInspect(t *testing.T) {
 		"no numbers": {pair(held, ttl), store.Facts{}, pipeline.ErrProtocol},
 		"error":      {"-WRONGTYPE x\r\n", store.Facts{}, store.ErrForeign},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, []string{test.answer}, func(w *world) {
-				got, err := w.Inspect(w.Context(), w.key)
-				wantErr(t, err, test.err)
-				if describe(got.Entry) != describe(test.want.Entry) || got.Name != test.want.Name || got.Size != test.want.Size ||
-					got.TTL != test.want.TTL || got.Hold != test.want.Hold {
-					t.Errorf("%+v, want %+v", got, test.want)
-				}
-			})
-		})
+		t.Run(name, in([]string{test.answer}, func(w *world) {
+			got, err := w.Inspect(w.Context(), w.key)
+			wantErr(w.T, err, test.err)
+			if describe(got.Entry) != describe(test.want.Entry) || got.Name != test.want.Name || got.Size != test.want.Size ||
+				got.TTL != test.want.TTL || got.Hold != test.want.Hold {
+				w.Errorf("%+v, want %+v", got, test.want)
+			}
+		}))
 	}
 }
 
@@ -317,20 +308,17 @@ func TestAbandoned(t *testing.T) {
 		"other type":  {"-WRONGTYPE x\r\n", store.ErrForeign},
 		"other error": {"-ERR x\r\n", errAny},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, []string{test.answer}, func(w *world) {
-				named := head(held)
-				if name == "value" {
-					named = head(settled)
-				}
-				note, err := w.Abandoned(w.Context(), w.key, []byte(named))
-				wantErr(t, err, test.err)
-				if (string(note) == "note") != (test.err == nil) {
-					t.Errorf("the note is %q", note)
-				}
-				w.sentFirst("claim", "1", "", "", "0", "")
-			})
-		})
+		t.Run(name, in([]string{test.answer}, func(w *world) {
+			named := head(held)
+			if name == "value" {
+				named = head(settled)
+			}
+			note, err := w.Abandoned(w.Context(), w.key, []byte(named))
+			wantErr(w.T, err, test.err)
+			if (string(note) == "note") != (test.err == nil) {
+				w.Errorf("the note is %q", note)
+			}
+			w.sentFirst("claim", "1", "", "", "0", "")
+		}))
 	}
 }

@@ -159,23 +159,20 @@ func TestReleasesUntilTheExpiry(t *testing.T) {
 		"a lease of a day":         {24 * time.Hour, 2 * time.Hour, false, refusal, 1, nil},
 		"a lease of a day, closed": {24 * time.Hour, time.Minute, false, refusal, 1, store.ErrUnreleased},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, nil, func(w *world) {
-				w.server.rest = test.reply
-				w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, MayReturn: test.mayReturn, Expiry: w.begin.Add(test.expiry)})
-				time.Sleep(test.close)
-				synctest.Wait()
-				w.server.rest = refusal
-				if queued, _ := w.ReleaseStats(); (queued == 1) != (test.mayReturn || test.named != nil) {
-					t.Errorf("%d in the queue", queued)
-				}
-				w.close()
-				wantErr(t, w.TakeUnreleased(), test.named)
-				if queued, givenUp := w.ReleaseStats(); queued != 0 || givenUp != test.givenUp {
-					t.Errorf("%d in the queue, %d given up, want %d", queued, givenUp, test.givenUp)
-				}
-			})
-		})
+		t.Run(name, in(nil, func(w *world) {
+			w.server.rest = test.reply
+			w.KeepReleasing(store.Unneeded{Key: w.key, Token: ours, MayReturn: test.mayReturn, Expiry: w.begin.Add(test.expiry)})
+			time.Sleep(test.close)
+			synctest.Wait()
+			w.server.rest = refusal
+			if queued, _ := w.ReleaseStats(); (queued == 1) != (test.mayReturn || test.named != nil) {
+				w.Errorf("%d in the queue", queued)
+			}
+			w.close()
+			wantErr(w.T, w.TakeUnreleased(), test.named)
+			if queued, givenUp := w.ReleaseStats(); queued != 0 || givenUp != test.givenUp {
+				w.Errorf("%d in the queue, %d given up, want %d", queued, givenUp, test.givenUp)
+			}
+		}))
 	}
 }

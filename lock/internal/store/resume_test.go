@@ -42,16 +42,13 @@ func TestResume(t *testing.T) {
 		"lost, replicated":     {answers: []string{cut, cut, granted, one}, fence: 8, opt: withReplicas},
 		"free, not replicated": {answers: []string{free, none}, want: store.ErrLost, opt: withReplicas},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			run(t, test.answers, func(w *world) {
-				e, err := w.Resume(w.Context(), w.key, theirs, ours, w.begin, "owner")
-				wantErr(t, err, test.want)
-				if err == nil && (e.State != store.Granted || e.Fence != test.fence || e.Written != nil || e.MayReturn) {
-					t.Errorf("%+v", e)
-				}
-			}, test.opt)
-		})
+		t.Run(name, in(test.answers, func(w *world) {
+			e, err := w.Resume(w.Context(), w.key, theirs, ours, w.begin, "owner")
+			wantErr(w.T, err, test.want)
+			if err == nil && (e.State != store.Granted || e.Fence != test.fence || e.Written != nil || e.MayReturn) {
+				w.Errorf("%+v", e)
+			}
+		}, test.opt))
 	}
 }
 

@@ -188,6 +188,14 @@ func run(t *testing.T, answers []string, test func(w *world), opts ...func(*stor
 	})
 }
 
+// in returns a subtest that runs beside others, as run does.
+func in(answers []string, test func(w *world), opts ...func(*store.Config)) func(*testing.T) {
+	return func(t *testing.T) {
+		t.Parallel()
+		run(t, answers, test, opts...)
+	}
+}
+
 // close closes the Store, as a Locker does.
 func (w *world) close() {
 	w.Helper()
