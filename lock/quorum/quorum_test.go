@@ -137,6 +137,13 @@ func newQuorumBubble(t *testing.T) *quorumBubble {
 	return b
 }
 
+// inBubble runs test in a bubble, in parallel with other tests.
+func inBubble(t *testing.T, test func(t *testing.T, b *quorumBubble)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { test(t, newQuorumBubble(t)) })
+}
+
 func (b *quorumBubble) quorum(t *testing.T, opts ...lock.Option) *quorum.Quorum {
 	clients := make([]redis.UniversalClient, len(b.nodes))
 	for i, node := range b.nodes {
@@ -283,9 +290,7 @@ func TestQuorumTakesAndFreesEverywhere(t *testing.T) {
 
 // A lease counts from before its claim was sent, however long the network takes.
 func TestQuorumUntil(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newQuorumBubble(t)
+	inBubble(t, func(t *testing.T, b *quorumBubble) {
 		q := b.quorum(t, lock.WithoutRenewal())
 		b.slowDown(t, q, 100*time.Millisecond, 50*time.Millisecond)
 		start := time.Now()
@@ -316,9 +321,7 @@ func TestQuorumUntil(t *testing.T) {
 
 // A claim that was lost does not count for Until, however long it would have lasted.
 func TestQuorumUntilLeavesOutLostClaims(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newQuorumBubble(t)
+	inBubble(t, func(t *testing.T, b *quorumBubble) {
 		lease := acquireQuorum(t, b.quorum(t, lock.WithoutRenewal()), "k")
 		synctest.Wait() // until all nodes have it
 		b.silence(3, 4)
@@ -339,23 +342,6 @@ func TestQuorumUntilLeavesOutLostClaims(t *testing.T) {
 		release(t, lease)
 		if got := lease.Until(); !got.IsZero() {
 			t.Errorf("Until is %v after Release, want zero", got)
-		}
-	})
-}
-
-func TestQuorumIsGrantedTooLate(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newQuorumBubble(t)
-		q := b.quorum(t, lock.WithTTL(100*time.Millisecond))
-		b.slowDown(t, q, 0, 98*time.Millisecond)
-		_, ok, err := q.TryAcquire(t.Context(), "k")
-		if ok || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("TryAcquire: %v, %v, want DeadlineExceeded", ok, err)
-		}
-		synctest.Wait()
-		if got := b.holding(); got != 0 {
-			t.Errorf("%d nodes have the claim", got)
 		}
 	})
 }
@@ -391,9 +377,7 @@ func TestQuorumAcquire(t *testing.T) {
 }
 
 func TestQuorumClose(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		b := newQuorumBubble(t)
+	inBubble(t, func(t *testing.T, b *quorumBubble) {
 		q := b.quorum(t)
 		start := time.Now()
 		runsOut, released := acquireQuorum(t, q, "a"), acquireQuorum(t, q, "b")

@@ -24,6 +24,7 @@ type fakeNode struct {
 
 	takes func(batch []string) time.Duration // how long the answer to a batch takes
 	err   error                              // instead of a reply
+	ctx   context.Context                    // of the last command or batch
 
 	mu         sync.Mutex
 	batches    [][]string // guarded by mu: the last argument of each command
@@ -31,20 +32,20 @@ type fakeNode struct {
 	mostAtOnce int        // guarded by mu: batches in flight
 }
 
-func (n *fakeNode) Process(_ context.Context, cmd redis.Cmder) error {
-	return n.exec([]redis.Cmder{cmd})
+func (n *fakeNode) Process(ctx context.Context, cmd redis.Cmder) error {
+	return n.exec(ctx, []redis.Cmder{cmd})
 }
 
 func (n *fakeNode) Pipeline() redis.Pipeliner { return &fakePipeline{node: n} }
 
-func (n *fakeNode) exec(cmds []redis.Cmder) error {
+func (n *fakeNode) exec(ctx context.Context, cmds []redis.Cmder) error {
 	var names []string
 	for _, cmd := range cmds {
 		args := cmd.Args()
 		names = append(names, fmt.Sprint(args[len(args)-1]))
 	}
 	n.mu.Lock()
-	n.batches = append(n.batches, names)
+	n.batches, n.ctx = append(n.batches, names), ctx
 	n.inFlight++
 	n.mostAtOnce = max(n.mostAtOnce, n.inFlight)
 	err := n.err
@@ -86,8 +87,8 @@ func (p *fakePipeline) Process(_ context.Context, cmd redis.Cmder) error {
 	return nil
 }
 
-func (p *fakePipeline) Exec(context.Context) ([]redis.Cmder, error) {
-	return p.cmds, p.node.exec(p.cmds)
+func (p *fakePipeline) Exec(ctx context.Context) ([]redis.Cmder, error) {
+	return p.cmds, p.node.exec(ctx, p.cmds)
 }
 
 const opTimeout = 500 * ms
@@ -96,7 +97,8 @@ const opTimeout = 500 * ms
 func bubble(t *testing.T, test func(t *testing.T, p *Pipeline, n *fakeNode)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		node, group := &fakeNode{}, background.NewGroup(context.Background())
+		base := context.WithValue(context.Background(), valueKey{}, "the base's")
+		node, group := &fakeNode{}, background.NewGroup(base)
 		p := New(node, group, Config{OpTimeout: opTimeout})
 		test(t, p, node)
 		if err := group.Close(t.Context()); err != nil {
@@ -409,18 +411,6 @@ func TestDoTriesAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A command that go-redis could not send is sent again.
-func TestSendFails(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
-		n.err = redis.ErrPoolTimeout
-		r := start(p, t.Context(), "a", nil)()
-		if got := n.sent(); !errors.Is(r.Err, redis.ErrPoolTimeout) || r.Unsure || got != "a a a a" {
-			t.Errorf("%v, unsure %t, sent %s", r.Err, r.Unsure, got)
-		}
-	})
 }
 
 // Batches that hang do not delay commands on other connections, even if as many hang as fill it: the queue probes the node and, once

@@ -109,7 +109,7 @@ func onWire(t *testing.T, config Config, test func(t *testing.T, p *Pipeline, w 
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{answers: answers}
 		w.direct = redistest.NewDirect(t, &redis.Options{Addr: ":1", Dialer: w.dial})
-		group := background.NewGroup(context.WithValue(context.Background(), valueKey{}, "the base's"))
+		group := background.NewGroup(context.Background())
 		test(t, New(w.direct.Client, group, config), w)
 		if err := group.Close(context.Background()); err != nil {
 			t.Error(err)
@@ -228,20 +228,16 @@ func TestWait(t *testing.T) {
 // no caller waits any more, not when one of them gives up.
 func TestContexts(t *testing.T) {
 	t.Parallel()
-	onWire(t, Config{}, func(t *testing.T, p *Pipeline, w *wire) {
-		seen := &contextHook{}
-		w.direct.AddHook(seen)
+	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), valueKey{}, "the caller's"), ms)
 		defer cancel()
 		for range 5 {
-			send := func(n int) { p.exec(p.contexts.forStart(time.Now()), commands(ctx, p, n)) }
-			send(1)
-			if left := time.Until(seen.deadline); seen.value != "the caller's" || left < opTimeout || left > opTimeout*11/10 {
-				t.Errorf("alone: the value %v, and %v left", seen.value, left)
-			}
-			send(2)
-			if left := time.Until(seen.deadline); seen.value != "the base's" || left < opTimeout || left > opTimeout*11/10 {
-				t.Errorf("a batch: the value %v, and %v left", seen.value, left)
+			for commandsOf, want := range map[int]string{1: "the caller's", 2: "the base's"} {
+				p.exec(p.contexts.forStart(time.Now()), commands(ctx, p, commandsOf))
+				deadline, _ := n.ctx.Deadline()
+				if left := time.Until(deadline); n.ctx.Value(valueKey{}) != want || left < opTimeout || left > opTimeout*11/10 {
+					t.Errorf("%d: the value %v, and %v left, want %s", commandsOf, n.ctx.Value(valueKey{}), left, want)
+				}
 			}
 			time.Sleep(opTimeout / 30)
 		}
@@ -259,30 +255,6 @@ func commands(ctx context.Context, p *Pipeline, n int) (all []*command) {
 		all = append(all, c)
 	}
 	return all
-}
-
-// contextHook keeps the context of the last command or batch.
-type contextHook struct {
-	value    any
-	deadline time.Time
-}
-
-func (*contextHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *contextHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.value = ctx.Value(valueKey{})
-		h.deadline, _ = ctx.Deadline()
-		return next(ctx, cmd)
-	}
-}
-
-func (h *contextHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.value = ctx.Value(valueKey{})
-		h.deadline, _ = ctx.Deadline()
-		return next(ctx, cmds)
-	}
 }
 
 // The result of a command is what its own reply says: a whole reply counts although the connection broke after it, and a
@@ -557,33 +529,5 @@ func TestGroupWaitsForWorkers(t *testing.T) {
 		if err := p.group.Close(context.Background()); err != nil || time.Since(begin) != 10*ms || len(late) != 1 {
 			t.Errorf("Close: %v after %v, %d late results", err, time.Since(begin), len(late))
 		}
-	})
-}
-
-// A caller submits its command and is not the one that sends it: it returns in time, even if a hook never does.
-func TestHookBlocks(t *testing.T) {
-	t.Parallel()
-	bubble(t, func(t *testing.T, p *Pipeline, n *fakeNode) {
-		over := make(chan struct{})
-		n.takes = func([]string) time.Duration { <-over; return 0 }
-		var results []func() Result
-		for i := range fewInFlight + 3 {
-			results = append(results, start(p, t.Context(), strconv.Itoa(i), nil))
-		}
-		begin := time.Now()
-		unsure := 0
-		for _, result := range results {
-			if r := result(); !errors.Is(r.Err, context.DeadlineExceeded) {
-				t.Error(r.Err)
-			} else if r.Unsure {
-				unsure++
-			}
-		}
-		if took := time.Since(begin); took > opTimeout || unsure != len(results) {
-			t.Errorf("after %v, %d of %d unsure: probes are sent while others hang", took, unsure, len(results))
-		}
-		close(over)
-		synctest.Wait()
-		wantReply(t, start(p, t.Context(), "after", nil)(), "after")
 	})
 }
