@@ -121,8 +121,8 @@ func (g *granter) claim(ctx context.Context, key store.Key, opts store.ClaimOpti
 		if claim.Lease, err = g.newLease(ctx, id, e.Fence, start); err != nil {
 			return Claim{}, err
 		}
-		if found, err := g.settlePending(ctx, key, claim.Lease); err != nil || found.State == Settled {
-			return found, err
+		if pending, err := g.settlePending(ctx, key, claim.Lease); err != nil || pending.State == Settled {
+			return pending, err
 		}
 	}
 	return claim, nil
@@ -135,9 +135,9 @@ func (g *granter) claim(ctx context.Context, key store.Key, opts store.ClaimOpti
 func (g *granter) settlePending(ctx context.Context, key store.Key, granted *Lease) (claim Claim, err error) {
 	var value []byte
 	if granted != nil {
-		value, err = g.backlog.SettleBy(background.WithoutEnd(ctx), key.Text, &granted.handle)
+		value, err = g.backlog.StorePendingBy(background.WithoutEnd(ctx), key.Text, &granted.handle)
 	} else {
-		value, err = g.backlog.Settle(ctx, key.Text)
+		value, err = g.backlog.StorePending(ctx, key.Text)
 	}
 	switch {
 	case err != nil:

@@ -2,8 +2,6 @@ package lock
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/onceguard/onceguard/internal/background"
@@ -17,9 +15,6 @@ type held struct {
 	mu     sync.Mutex
 	leases map[*Lease]struct{} // guarded by mu, like all fields below
 	closed bool
-
-	failed int   // releases since the last call of takeFailed
-	err    error // of the last one that has failed
 }
 
 // add notes that Close has to release lease, until it ends. It returns lease. If Close was called meanwhile, it releases
@@ -49,25 +44,6 @@ func (h *held) release() {
 	defer h.mu.Unlock()
 	h.closed = true
 	for lease := range h.leases {
-		h.group.Go(func() {
-			err := lease.handle.ReleaseHeld(h.group.Base())
-			if err != nil && !errors.Is(err, ErrLost) { // else another has the key: the lease may have been handed over
-				h.mu.Lock()
-				defer h.mu.Unlock()
-				h.failed++
-				h.err = err
-			}
-		})
+		h.group.Go(func() { _ = lease.handle.ReleaseHeld(h.group.Base()) }) // what fails is retried, and then ErrUnreleased
 	}
-}
-
-// takeFailed returns an error if releases have failed, and forgets them.
-func (h *held) takeFailed() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	n := h.failed
-	if h.failed = 0; n == 0 {
-		return nil
-	}
-	return fmt.Errorf("lock: close: %d leases are not released, and run out: %w", n, h.err)
 }

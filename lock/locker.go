@@ -115,7 +115,7 @@ func (l *Locker) Close(ctx context.Context) error {
 	l.held.release()
 	l.granter.backlog.Close()
 	err := l.group.Close(ctx)
-	return errors.Join(err, l.held.takeFailed(), l.granter.backlog.TakeUnstored(), l.store.TakeUnreleased())
+	return errors.Join(err, l.granter.backlog.TakeUnstored(), l.store.TakeUnreleased())
 }
 
 // ready returns an error if the Locker is without Redis or closed, or ctx is done.

@@ -133,8 +133,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 
 // WithReleaseOnClose makes [Locker.Close] release the leases of TryAcquire, Acquire and Resume that are still held, so
 // that after a deployment the next process does not wait until they have run out. The Context of each lease is done
-// first, with the cause [context.Canceled]. Close waits for the releases. If some fail, these leases run out, and the
-// error of Close has their number, and wraps the reason of one of them.
+// first, with the cause [context.Canceled]. Close waits for the releases. Leases whose release fails run out, and the error
+// of Close wraps [ErrUnreleased].
 //
 // By default Close releases nothing, because it does not know whether the holder has stopped its work: a holder that
 // goes on when its Context is done has until the end of the lease, and with this option no time at all. So end the work

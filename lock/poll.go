@@ -103,18 +103,18 @@ func (l *waitList) mustWait(w *waiter) bool {
 //
 // Waiters that joined after the poll had begun do not get the result, because it may be older than they are. Only
 // ErrClosed is for them too.
-func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
+func (l *waitList) report(taker *waiter, claim Claim, err error, counts bool) {
 	l.waiters.mu.Lock()
 	defer l.waiters.mu.Unlock()
-	l.last = found.State
-	if found.State == Granted && !l.finish(taker, found, nil) {
-		found.Lease.handle.ReleaseInBackground(l.waiters.group.Base())
+	l.last = claim.State
+	if claim.State == Granted && !l.finish(taker, claim, nil) {
+		claim.Lease.handle.ReleaseInBackground(l.waiters.group.Base())
 	}
 	for _, w := range slices.Clone(l.list) { // reportTo may remove w
 		switch joinedTooLate := w.pollsBefore == l.polls; {
 		case !joinedTooLate || err == ErrClosed:
-			l.reportTo(w, found, err, counts)
-		case found.State != Held: // the poll has marked a held claim, so its end wakes w
+			l.reportTo(w, claim, err, counts)
+		case claim.State != Held: // the poll has marked a held claim, so its end wakes w
 			background.Signal(l.wake)
 		}
 	}
@@ -129,7 +129,7 @@ func (l *waitList) report(taker *waiter, found Claim, err error, counts bool) {
 //   - if this was the last of Retry.Attempts polls.
 //
 // The caller holds waiters.mu.
-func (l *waitList) reportTo(w *waiter, found Claim, err error, counts bool) {
+func (l *waitList) reportTo(w *waiter, claim Claim, err error, counts bool) {
 	w.pollErr = err
 	if err == nil {
 		w.hadToWait = l.mustWait(w)
@@ -138,12 +138,12 @@ func (l *waitList) reportTo(w *waiter, found Claim, err error, counts bool) {
 		w.attempts++
 	}
 	isLast := counts && w.attempts == l.waiters.retry.Attempts
-	isOver := found.State == Settled || !w.takes && (found.State == Free || found.State == Abandoned)
+	isOver := claim.State == Settled || !w.takes && (claim.State == Free || claim.State == Abandoned)
 	switch {
 	case err != nil && (w.takes || errors.Is(err, ErrClosed) || errors.Is(err, ErrForeign)):
 		l.finish(w, Claim{}, err)
 	case isOver:
-		l.finish(w, found, nil)
+		l.finish(w, claim, nil)
 	case isLast:
 		l.finish(w, Claim{}, withPollError(ErrHeld, err))
 	}

@@ -46,8 +46,8 @@ func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] 
 		}
 		for _, node := range nodes {
 			for cursor, begun := uint64(0), false; cursor != 0 || !begun; begun = true {
-				var found Scanned
-				if found, cursor, err = l.scanStep(ctx, node, cursor, count); !yield(found, err) || err != nil {
+				var step Scanned
+				if step, cursor, err = l.scanStep(ctx, node, cursor, count); !yield(step, err) || err != nil {
 					return
 				}
 			}
@@ -59,7 +59,7 @@ func (l *Locker) Scan(ctx context.Context, count int) iter.Seq2[Scanned, error] 
 // It leaves out the keys that are not the Locker's, and those that are free now.
 func (l *Locker) scanStep(
 	ctx context.Context, node redis.Cmdable, cursor uint64, count int,
-) (found Scanned, next uint64, err error) {
+) (step Scanned, next uint64, err error) {
 	pattern := globEscaper.Replace(string(l.namespace)) + ":{????}*"
 	page, err := withTimeout(ctx, &l.servers, func(ctx context.Context) (*redis.ScanCmd, error) {
 		page := node.Scan(ctx, cursor, pattern, int64(count))
@@ -82,11 +82,11 @@ func (l *Locker) scanStep(
 			defer mu.Unlock()
 			switch {
 			case errors.Is(inspectErr, ErrForeign):
-				found.Foreign = append(found.Foreign, key.Text)
+				step.Foreign = append(step.Foreign, key.Text)
 			case inspectErr != nil:
 				err = inspectErr
 			case info.State != Free:
-				found.Infos = append(found.Infos, info)
+				step.Infos = append(step.Infos, info)
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func (l *Locker) scanStep(
 	if err != nil {
 		return Scanned{}, 0, err
 	}
-	return found, next, nil
+	return step, next, nil
 }
 
 // globEscaper escapes the special characters of a pattern of SCAN.

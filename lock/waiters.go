@@ -95,8 +95,8 @@ func withPollError(err, pollErr error) error {
 func (ws *waiters) add(key store.Key, w *waiter) *waitList {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	l, found := ws.byKey[key.Text]
-	if !found {
+	l, ok := ws.byKey[key.Text]
+	if !ok {
 		l = &waitList{waiters: ws, key: key, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 		ws.byKey[key.Text] = l
 		ws.group.Go(l.watch)

@@ -34,7 +34,7 @@ type claim struct {
 	locker   *lock.Locker
 	answered chan struct{}
 	lease    *lock.Lease // nil until it is granted
-	err      error       // why it was not granted: ErrLost if another caller holds the key
+	err      error       // why it was not granted: ErrHeld if another caller holds the key
 }
 
 // newLease returns a Lease whose claims are not sent yet. Its context carries the values of ctx.
@@ -118,7 +118,7 @@ func (l *Lease) Until() time.Time {
 func (l *Lease) ask(c *claim, key string) {
 	granted, ok, err := c.locker.TryAcquire(context.WithoutCancel(l.ctx), key)
 	if !ok && err == nil {
-		err = lock.ErrLost
+		err = lock.ErrHeld
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -235,7 +235,7 @@ func (l *Lease) onMajority(
 		switch {
 		case err == nil:
 			done++
-		case errors.Is(err, lock.ErrLost):
+		case errors.Is(err, lock.ErrLost), errors.Is(err, lock.ErrHeld):
 			lost++
 		default:
 			failed = append(failed, err)

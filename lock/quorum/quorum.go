@@ -129,7 +129,7 @@ func (q *Quorum) isGranted(ctx context.Context, answered <-chan *claim) (bool, e
 		case errors.Is(c.err, lock.ErrSettled):
 			denied++
 			settled++
-		case errors.Is(c.err, lock.ErrLost): // another caller holds it
+		case errors.Is(c.err, lock.ErrHeld):
 			denied++
 		default:
 			failed = append(failed, c.err)

@@ -75,7 +75,7 @@ func (w *world) stored(n int) (got []string) {
 		w.forget()
 		later := &backend{begin: w.backend.begin}
 		_, h := w.newLease(later)
-		value, err := w.backlog.SettleBy(w.Context(), keyOf(i), h)
+		value, err := w.backlog.StorePendingBy(w.Context(), keyOf(i), h)
 		content := string(store.ParseValue(value).Content)
 		switch {
 		case err != nil:
@@ -212,7 +212,7 @@ func TestValueIsReplacedDuringItsTry(t *testing.T) {
 			run(t, map[string][]answer{"settle": {down, test.last}}, func(w *world) {
 				h := w.settleShort(0, lease.MaxBacklog/2)
 				var value []byte
-				claim := w.call(func() (err error) { value, err = w.backlog.Settle(w.Context(), keyOf(0)); return err })
+				claim := w.call(func() (err error) { value, err = w.backlog.StorePending(w.Context(), keyOf(0)); return err })
 				w.answerWith("settle", down)
 				w.settleShort(1, lease.MaxBacklog/2-1) // 0 makes room for it
 				w.at(299 * ms)
@@ -221,7 +221,7 @@ func TestValueIsReplacedDuringItsTry(t *testing.T) {
 				if len(value) != test.want {
 					w.Errorf("the claim gets %d bytes, want %d", len(value), test.want)
 				}
-				value, err := w.backlog.Settle(w.Context(), keyOf(0))
+				value, err := w.backlog.StorePending(w.Context(), keyOf(0))
 				if value != nil || err != nil {
 					w.Errorf("the next claim gets %d bytes, %v", len(value), err)
 				}
@@ -292,11 +292,11 @@ func TestSettleByAClaim(t *testing.T) {
 		"an error":      {down, "", errDown},
 	} {
 		t.Run(name, in(map[string][]answer{"settle": {down, test.answer}}, func(w *world) {
-			if value, err := w.backlog.Settle(w.Context(), key); value != nil || err != nil {
+			if value, err := w.backlog.StorePending(w.Context(), key); value != nil || err != nil {
 				w.Errorf("nothing is pending: %q, %v", value, err)
 			}
 			wantIs(w.T, "Settle", w.settle("value"), lease.ErrPending)
-			value, err := w.backlog.Settle(w.Context(), key)
+			value, err := w.backlog.StorePending(w.Context(), key)
 			wantIs(w.T, "Settle by a claim", err, test.err)
 			if got := string(store.ParseValue(value).Content); got != test.value {
 				w.Errorf("%q is stored, want %q", got, test.value)
@@ -315,7 +315,7 @@ func TestSettleByAClaimThatGivesUp(t *testing.T) {
 		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
 		ctx, cancel := context.WithTimeoutCause(w.Context(), 100*ms, store.ErrLost)
 		defer cancel()
-		_, err := w.backlog.Settle(ctx, key)
+		_, err := w.backlog.StorePending(ctx, key)
 		wantIs(t, "Settle by a claim", err, store.ErrLost)
 		w.at(310 * ms)
 		w.wantStats(lease.BacklogStats{Stored: 1})
@@ -334,7 +334,7 @@ func TestSettleInTheLastMillisecond(t *testing.T) {
 		"more, which becomes one of them": {8*ms + time.Microsecond, true},
 	} {
 		for by, store := range map[string]func(w *world) ([]byte, error){
-			"own lease":   func(w *world) ([]byte, error) { return w.backlog.Settle(w.Context(), key) },
+			"own lease":   func(w *world) ([]byte, error) { return w.backlog.StorePending(w.Context(), key) },
 			"later lease": func(w *world) ([]byte, error) { return w.settleBy(new(backend)) },
 		} {
 			t.Run(by+", "+name, in(map[string][]answer{"settle": {down, ours}}, func(w *world) {
@@ -352,7 +352,7 @@ func TestSettleInTheLastMillisecond(t *testing.T) {
 // settleBy stores what is pending by a lease on b.
 func (w *world) settleBy(b *backend) ([]byte, error) {
 	_, h := w.newLease(b)
-	return w.backlog.SettleBy(w.Context(), key, h)
+	return w.backlog.StorePendingBy(w.Context(), key, h)
 }
 
 // A claim finds the values of its own key, the oldest first. Nothing remains of a key whose values are all stored.
@@ -371,7 +371,7 @@ func TestValuesOfManyKeys(t *testing.T) {
 		for _, want := range []struct{ key, value string }{
 			{"ns:{0000}absent", ""}, {key, "first"}, {other, "of the other"}, {other, ""}, {key, "second"}, {key, ""},
 		} {
-			value, err := w.backlog.Settle(w.Context(), want.key)
+			value, err := w.backlog.StorePending(w.Context(), want.key)
 			if got := string(store.ParseValue(value).Content); err != nil || got != want.value {
 				t.Errorf("%s: stored %q, %v; want %q", want.key, got, err, want.value)
 			}
@@ -382,7 +382,7 @@ func TestValuesOfManyKeys(t *testing.T) {
 	}, withoutRenewal)
 }
 
-// SettleBy stores what is pending by a later lease of the same key, and ends both.
+// StorePendingBy stores what is pending by a later lease of the same key, and ends both.
 func TestSettleByALaterLease(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -398,7 +398,7 @@ func TestSettleByALaterLease(t *testing.T) {
 			wantIs(w.T, "Settle", w.settle("value"), lease.ErrPending)
 			later := &backend{begin: w.backend.begin, answers: map[string][]answer{"settle": {test.answer}}}
 			value, err := w.settleBy(later)
-			wantIs(w.T, "SettleBy", err, test.err)
+			wantIs(w.T, "StorePendingBy", err, test.err)
 			if len(later.values) == 0 || later.values[0] != "value" || later.ttls[0] > time.Hour {
 				w.Errorf("%q was sent, for %v", later.values, later.ttls)
 			}
@@ -415,11 +415,11 @@ func TestSettleByALaterLease(t *testing.T) {
 	}
 }
 
-// Without a pending value SettleBy leaves the lease as it is.
+// Without a pending value StorePendingBy leaves the lease as it is.
 func TestSettleByWithoutAPendingValue(t *testing.T) {
 	t.Parallel()
 	run(t, nil, func(w *world) {
-		value, err := w.backlog.SettleBy(w.Context(), key, w.first)
+		value, err := w.backlog.StorePendingBy(w.Context(), key, w.first)
 		if value != nil || err != nil {
 			t.Errorf("%q, %v", value, err)
 		}

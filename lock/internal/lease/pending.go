@@ -58,11 +58,11 @@ func (b *Backlog) endTry(p *settlement) {
 	p.try = nil
 }
 
-// Settle tries once to store what is pending under a key. If that succeeds, it returns the value with its head. It
+// StorePending tries once to store what is pending under a key. If that succeeds, it returns the value with its head. It
 // returns nil if nothing is pending, or no longer is: another has the key, or the value was given up; or a short value was
 // stored, and the key may hold the longer one, which an earlier try has sent. An error means that the value is still
-// pending. If ctx is done first, Settle returns its cause.
-func (b *Backlog) Settle(ctx context.Context, key string) (value []byte, err error) {
+// pending. If ctx is done first, StorePending returns its cause.
+func (b *Backlog) StorePending(ctx context.Context, key string) (value []byte, err error) {
 	for {
 		p := b.oldestOf(key)
 		if p == nil {
@@ -83,9 +83,9 @@ func (b *Backlog) Settle(ctx context.Context, key string) (value []byte, err err
 	}
 }
 
-// SettleBy stores what is pending under a key by the lease of h, which was granted after the pending value's own claim
+// StorePendingBy stores what is pending under a key by the lease of h, which was granted after the pending value's own claim
 // had gone. If nothing is pending, it leaves h as it is, and returns nil.
-func (b *Backlog) SettleBy(ctx context.Context, key string, h *Handle) (value []byte, err error) {
+func (b *Backlog) StorePendingBy(ctx context.Context, key string, h *Handle) (value []byte, err error) {
 	p := b.oldestOf(key)
 	if p == nil {
 		return nil, nil
@@ -124,21 +124,21 @@ func (b *Backlog) work(config *Config, node any) {
 			_ = background.Pause(closing, pauses.Next())
 		}
 		if closing.Err() != nil {
-			b.settleLast(config, node)
+			b.storeLast(config, node)
 			return
 		}
 		batch := b.nextBatch(node)
 		if len(batch) == 0 {
 			return
 		}
-		if failed = b.settle(batch) == 0; !failed {
+		if failed = b.storeBatch(batch) == 0; !failed {
 			pauses = background.Backoff{}
 		}
 	}
 }
 
-// settle tries to store the values of a batch at the same time, and returns how many are no longer pending.
-func (b *Backlog) settle(batch []*settlement) (done int) {
+// storeBatch tries to store the values of a batch at the same time, and returns how many are no longer pending.
+func (b *Backlog) storeBatch(batch []*settlement) (done int) {
 	tries := make([]*settleTry, len(batch))
 	for i, p := range batch {
 		tries[i] = b.beginTry(p)
@@ -152,11 +152,11 @@ func (b *Backlog) settle(batch []*settlement) (done int) {
 	return done
 }
 
-// settleLast tries each value once. It stops when no value was stored for OpTimeout, and gives up those that are left.
-func (b *Backlog) settleLast(config *Config, node any) {
+// storeLast tries each value once. It stops when no value was stored for OpTimeout, and gives up those that are left.
+func (b *Backlog) storeLast(config *Config, node any) {
 	values, stored := b.ofNode(node), time.Now()
 	for batch := range slices.Chunk(values, maxBatchValues) {
-		if b.settle(batch) > 0 {
+		if b.storeBatch(batch) > 0 {
 			stored = time.Now()
 		} else if time.Since(stored) >= config.OpTimeout {
 			break

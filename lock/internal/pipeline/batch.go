@@ -15,23 +15,3 @@ func (b *batch) admits(c *command, bytes int) bool {
 	}
 	return bytes <= maxBatchBytes && !c.alone && !b.commands[0].alone
 }
-
-// newBatch returns an empty batch. The caller holds mu.
-func (q *queue) newBatch(start time.Time) *batch {
-	if n := len(q.spare); n > 0 {
-		b := q.spare[n-1]
-		q.spare = q.spare[:n-1]
-		b.start = start
-		return b
-	}
-	return &batch{start: start}
-}
-
-// recycle empties b, for newBatch. The caller holds mu.
-func (q *queue) recycle(b *batch) {
-	clear(b.commands)
-	b.commands = b.commands[:0]
-	if len(q.spare) < fewInFlight {
-		q.spare = append(q.spare, b)
-	}
-}

@@ -25,7 +25,6 @@ type queue struct {
 	mu       sync.Mutex
 	waiting  []*command  // guarded by mu, as all below; while mu is free, commands wait only if the queue is full
 	inFlight []*batch    // without stalled ones, whose places are free: see removeStalled
-	spare    []*batch    // empty, to be reused
 	prober   *time.Timer // calls probe; nil if that is not scheduled
 	pacer    pacer
 
@@ -81,7 +80,6 @@ func (q *queue) complete(b *batch) (next *batch) {
 	}
 	q.unanswered -= len(b.commands)
 	q.inFlight = slices.DeleteFunc(q.inFlight, func(other *batch) bool { return other == b })
-	q.recycle(b)
 	if !q.full() {
 		next = q.nextBatch(largestBatch)
 	}
@@ -162,7 +160,7 @@ func (q *queue) nextBatch(limit int) *batch {
 	if len(q.waiting) == 0 {
 		return nil
 	}
-	b := q.newBatch(now)
+	b := &batch{start: now}
 	q.fill(b, min(limit, q.pacer.batchSize(len(q.waiting))))
 	q.begin(b)
 	return b

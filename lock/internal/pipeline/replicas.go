@@ -25,12 +25,12 @@ func (p *Pipeline) execDurable(ctx context.Context, batch []*command) {
 	case batch[0].addr != "":
 		p.execAt(ctx, batch[0])
 	default:
-		p.execOnOwner(ctx, cluster, batch)
+		p.execOnMaster(ctx, cluster, batch)
 	}
 }
 
-// execOnOwner sends a batch to the node that, as far as the client knows, has the slot of the first command's key.
-func (p *Pipeline) execOnOwner(ctx context.Context, cluster *redis.ClusterClient, batch []*command) {
+// execOnMaster sends a batch to the node that, as far as the client knows, has the slot of the first command's key.
+func (p *Pipeline) execOnMaster(ctx context.Context, cluster *redis.ClusterClient, batch []*command) {
 	master, err := cluster.MasterForKey(ctx, batch[0].call.Key)
 	if err != nil {
 		for _, c := range batch {

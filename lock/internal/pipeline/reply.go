@@ -39,12 +39,12 @@ func newReply(v any) (Reply, error) {
 }
 
 // newPair returns the reply of claim.lua.
-func newPair(found, fenceOrLeft any) (Reply, error) {
-	text, isText := found.(string)
+func newPair(content, fenceOrLeft any) (Reply, error) {
+	text, isText := content.(string)
 	fence, isFence := fenceOrLeft.(string)
 	left, isLeft := fenceOrLeft.(int64)
-	if !isText && found != nil || !isFence && !isLeft {
-		return Reply{}, fmt.Errorf("%w: a pair of %T and %T", ErrProtocol, found, fenceOrLeft)
+	if !isText && content != nil || !isFence && !isLeft {
+		return Reply{}, fmt.Errorf("%w: a pair of %T and %T", ErrProtocol, content, fenceOrLeft)
 	}
 	return Reply{Pair: true, Absent: !isText, Text: []byte(text), Fence: fence, Left: left}, nil
 }

@@ -121,8 +121,8 @@ func wrap(operation string, err error) error {
 	return fmt.Errorf("lock: %s: %w", operation, err)
 }
 
-// found returns r as a Found for the lease with that token.
-func found(r pipeline.Result, token uuid.UUID) Found {
+// newFound returns r as a Found for the lease with that token.
+func newFound(r pipeline.Result, token uuid.UUID) Found {
 	switch {
 	case r.Foreign:
 		return Found{Holder: Another, Unsure: r.Unsure}
@@ -149,7 +149,7 @@ func holderOf(r *pipeline.Reply, token uuid.UUID) Holder {
 // either, and writes nothing under an absent key: see extend.lua.
 func (s *Store) Extend(ctx context.Context, key Key, token uuid.UUID, d time.Duration) Found {
 	o := s.actOn(ctx, key, token)
-	return found(o.Do(func() (*pipeline.Reply, error) {
+	return newFound(o.Do(func() (*pipeline.Reply, error) {
 		r, err := o.extend(d)
 		if err == nil && holderOf(r, token) == Ours {
 			err = r.WaitErr
@@ -174,7 +174,7 @@ func (s *Store) Settle(
 ) Found {
 	o := s.actOn(ctx, key, token)
 	o.value, o.valueTTL, o.written = value, strconv.AppendInt(o.room[headLen:headLen], ttl.Milliseconds(), 10), written
-	return found(o.Do(func() (*pipeline.Reply, error) {
+	return newFound(o.Do(func() (*pipeline.Reply, error) {
 		if r, err := o.swap(); r != nil || err != nil {
 			return r, err
 		}
@@ -192,7 +192,7 @@ func (s *Store) Settle(
 func (s *Store) Release(ctx context.Context, key Key, token uuid.UUID, written []byte, hasHold bool) Found {
 	o := s.actOn(ctx, key, token)
 	o.written = written
-	return found(o.Do(func() (*pipeline.Reply, error) {
+	return newFound(o.Do(func() (*pipeline.Reply, error) {
 		if r, err := o.delete(); r != nil || err != nil {
 			return r, err
 		}

@@ -90,12 +90,12 @@ func (s *Store) KeepReleasing(c Unneeded) {
 
 // remove removes c, and reports whether it was in the queue. The caller holds mu.
 func (q *releases) remove(c *Unneeded) bool {
-	_, found := q.claims[c]
-	if found {
+	_, isQueued := q.claims[c]
+	if isQueued {
 		delete(q.claims, c)
 		q.kinds[c.HasHold]--
 	}
-	return found
+	return isQueued
 }
 
 // planNext notes that Redis has answered a release of c, and plans the next one, if c may return. The caller holds mu.
