@@ -25,7 +25,6 @@ func TestCluster(t *testing.T) {
 	t.Run("check", func(t *testing.T) { testClusterCheck(t, c) })
 	t.Run("operator", func(t *testing.T) { testClusterOperator(t, c) })
 	t.Run("move", func(t *testing.T) { testClusterMove(t, c) })
-	t.Run("move wakes", func(t *testing.T) { testClusterMoveWakes(t, c) })
 	t.Run("failover", func(t *testing.T) { testClusterFailover(t, c) })
 }
 
@@ -266,34 +265,6 @@ func (m *mover) follow(t *testing.T, phase string, keys []string) {
 	failed("Forget", forget(ctx, m.rival, keys[2]))
 	for _, k := range []string{keys[0], keys[1], keys[3]} {
 		failed("Release", m.leases[k].Release(ctx))
-	}
-}
-
-// fault: Cluster MOVED/ASK while held
-func testClusterMoveWakes(t *testing.T, c *redistest.Cluster) {
-	from, to := c.Servers()[1], c.Servers()[2]
-	holder := newLocker(t, c.Client(t), lock.WithTTL(time.Minute))
-	byTimer, onlyHears := newLocker(t, c.Client(t)), newLocker(t, c.Client(t), byMessage)
-	first := keyOn(t, c, from, "woken")
-	second := siblings(holder, first, 1)[0]
-	leases := map[string]*lock.Lease{first: acquire(t, holder, first), second: acquire(t, holder, second)}
-	timed := waitFor(t.Context(), byTimer, first)
-	awaitShardMark(t, from, holder.StorageKey(first))
-	heard := waitFor(t.Context(), onlyHears, second)
-	awaitShardMark(t, from, holder.StorageKey(second))
-
-	c.BeginMove(t, holder.StorageKey(first), to)
-	if err := leases[first].Release(t.Context()); err != nil { // nobody hears it: they still listen at the old owner
-		t.Errorf("Release: %v", err)
-	}
-	if timed.end(t); timed.err != nil || timed.claim.State != lock.Free {
-		t.Errorf("Wait: %v, %v, want free", timed.claim.State, timed.err)
-	}
-	c.EndMove(t, holder.StorageKey(first), to)
-	awaitShardMark(t, to, holder.StorageKey(second))
-	release(t, leases[second])
-	if heard.end(t); heard.err != nil || heard.claim.State != lock.Free {
-		t.Errorf("Wait: %v, %v, want free", heard.claim.State, heard.err)
 	}
 }
 

@@ -285,8 +285,6 @@ func load(t *testing.T, locker *lock.Locker) {
 	}
 }
 
-var script = redistest.Named("EVALSHA")
-
 func closeWithin(t *testing.T, locker *lock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -21,7 +21,7 @@ import (
 )
 
 // Random histories of one process with three Lockers on three keys are played on a Redis and on the model in
-// property_model_test.go. After every step both must agree. A history that fails is shortened.
+// property_model_test.go. After every step both must agree.
 
 var (
 	propSeed  = flag.Uint64("lock.seed", 0, "seed of the first history of a property test; 0 takes one by chance")
@@ -83,11 +83,10 @@ func propSearch(t *testing.T, play func(*propGame)) {
 		seed = rand.Uint64N(1e12) + 1
 	}
 	t.Logf("-lock.seed=%d", seed)
-	outcomes := map[string]int{}
 	most := cmp.Or(*propSteps, redistest.Rounds(600, 2000))
 	for steps := 0; steps < most; seed++ {
 		steps += propLength
-		g := &propGame{outcomes: outcomes}
+		g := &propGame{}
 		for rng, id := rand.New(rand.NewPCG(seed, 0)), 0; id < propLength; id++ {
 			g.steps = append(g.steps, newPropStep(rng, id))
 		}
@@ -95,33 +94,9 @@ func propSearch(t *testing.T, play func(*propGame)) {
 		if g.failure == "" {
 			continue
 		}
-		small := propShrink(g, play)
-		t.Fatalf("%s\n\nAll that was done:\n%s\n\nThe shortest way found to fail: %s\n%s\n\n"+
-			"Again: go test ./lock -run '^%s$' -lock.seed=%d",
-			g.failure, strings.Join(g.log, "\n"), small.failure, strings.Join(small.log, "\n"),
-			strings.ReplaceAll(t.Name(), "/", "$/^"), seed)
+		t.Fatalf("%s\n\nAll that was done:\n%s\n\nAgain: go test ./lock -run '^%s$' -lock.seed=%d",
+			g.failure, strings.Join(g.log, "\n"), strings.ReplaceAll(t.Name(), "/", "$/^"), seed)
 	}
-	t.Logf("outcomes: %v", outcomes)
-}
-
-// propShrink leaves out steps, many at once and then one at a time, as long as what is left fails.
-func propShrink(g *propGame, play func(*propGame)) *propGame {
-	for size := len(g.steps); size > 0; {
-		found := false
-		for from := 0; from+size <= len(g.steps); {
-			less := &propGame{steps: slices.Delete(slices.Clone(g.steps), from, from+size), outcomes: map[string]int{}}
-			if play(less); less.failure == "" {
-				from += size
-				continue
-			}
-			less.steps = less.steps[:less.played]
-			g, found = less, true
-		}
-		if !found || size > 1 {
-			size /= 2
-		}
-	}
-	return g
 }
 
 // propStep is one step. What an operation does not need of it, it does not look at.
@@ -272,11 +247,9 @@ type propSite struct {
 
 // propGame is a history, and what comes of it.
 type propGame struct {
-	steps    []propStep
-	played   int
-	log      []string
-	failure  string
-	outcomes map[string]int
+	steps   []propStep
+	log     []string
+	failure string
 
 	ctx     context.Context
 	site    propSite
@@ -302,8 +275,6 @@ func (g *propGame) play(site propSite) {
 	}
 	for _, s := range g.steps {
 		what, got, want := s.op.do(g, s)
-		g.played++
-		g.outcomes[propOutcome(s.op.name, want)]++
 		g.log = append(g.log, fmt.Sprintf("#%-2d %s %s -> %v", s.id, s.op.name, what, got))
 		if got != want {
 			g.fail("#%d %s %s: got %v, want %v", s.id, s.op.name, what, got, want)
@@ -480,16 +451,6 @@ func (g *propGame) compareLease(where string, l *propLease) {
 	if !errors.Is(cause, l.cause) || (l.real.Context().Err() == nil) != (l.cause == nil) {
 		g.fail("%s: its context has ended with %v, want %v", where, cause, l.cause)
 	}
-}
-
-// propOutcome is what is counted, to see that histories go everywhere.
-func propOutcome(op string, want any) string {
-	if answer, ok := want.(propAnswer); ok && answer.err == nil {
-		return fmt.Sprintf("%s: %v", op, answer.state)
-	} else if ok {
-		want = answer.err
-	}
-	return fmt.Sprintf("%s: %v", op, want)
 }
 
 // propShort shows bytes of any length.

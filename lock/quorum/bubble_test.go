@@ -81,5 +81,3 @@ func load(t *testing.T, locker *lock.Locker) {
 	}
 	release(t, lease)
 }
-
-var script = redistest.Named("EVALSHA")

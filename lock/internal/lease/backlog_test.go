@@ -254,30 +254,6 @@ func TestCloseWithAShortValue(t *testing.T) {
 	}
 }
 
-// TakeUnstored counts what is pending, and what was given up after Close, once.
-func TestTakeUnstored(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		want := func(number string) {
-			w.Helper()
-			err := w.backlog.TakeUnstored()
-			wantIs(t, "TakeUnstored", err, lease.ErrGivenUp)
-			if !strings.HasSuffix(err.Error(), ": "+number) {
-				w.Errorf("%v, want %s values", err, number)
-			}
-		}
-		w.settlePending(3, 100)
-		want("3")
-		w.backlog.Close()
-		if err := w.group.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-		w.wantStats(lease.BacklogStats{GivenUp: 3})
-		want("3")
-		wantIs(t, "TakeUnstored again", w.backlog.TakeUnstored(), nil)
-	})
-}
-
 // Settle tries to store what is pending under a key, without waiting for the worker.
 func TestSettleByAClaim(t *testing.T) {
 	t.Parallel()
@@ -413,17 +389,4 @@ func TestSettleByALaterLease(t *testing.T) {
 			w.wantStats(lease.BacklogStats{Stored: 1})
 		}))
 	}
-}
-
-// Without a pending value StorePendingBy leaves the lease as it is.
-func TestSettleByWithoutAPendingValue(t *testing.T) {
-	t.Parallel()
-	run(t, nil, func(w *world) {
-		value, err := w.backlog.StorePendingBy(w.Context(), key, w.first)
-		if value != nil || err != nil {
-			t.Errorf("%q, %v", value, err)
-		}
-		w.sent("")
-		w.wantErr(nil)
-	})
 }

@@ -144,6 +144,7 @@ func TestAbandonAt(t *testing.T) {
 			w.sent(test.sent)
 			w.at(test.end)
 			w.wantErr(store.ErrLost)
+			w.wantCounts(0, w.config.Counts.Renewals.Load(), 0) // it was meant to run out
 		}))
 	}
 }

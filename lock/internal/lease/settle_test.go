@@ -119,33 +119,6 @@ func TestSettleLate(t *testing.T) {
 	})
 }
 
-// Between the tries are pauses that grow to a second.
-func TestSettlePauses(t *testing.T) {
-	t.Parallel()
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		var last time.Time
-		var pauses []time.Duration
-		w.backend.onSend = func(command string) {
-			if command == "settle" {
-				if !last.IsZero() {
-					pauses = append(pauses, time.Since(last))
-				}
-				last = time.Now()
-			}
-		}
-		wantIs(t, "Settle", w.settle("v"), lease.ErrPending)
-		w.at(30 * time.Minute)
-		_ = w.close()
-		bound := 20 * ms
-		for i, pause := range pauses[:len(pauses)-1] { // Close has cut the last one
-			if pause < bound/2 || pause > bound {
-				w.Errorf("pause %d is %v, want up to %v", i+1, pause, bound)
-			}
-			bound = min(2*bound, time.Second)
-		}
-	})
-}
-
 // A Settle is given up at the first try after its time is over, or after an hour. The lease runs out then.
 func TestSettleEnds(t *testing.T) {
 	t.Parallel()
@@ -320,26 +293,6 @@ func TestSettleAfterClose(t *testing.T) {
 		w.wantStats(lease.BacklogStats{GivenUp: 1})
 		wantIs(t, "Close again", w.backlog.TakeUnstored(), lease.ErrGivenUp)
 		wantIs(t, "Settle again", w.settle("v"), store.ErrLost)
-	})
-}
-
-// A value that is larger than the backlog is given up at once, and no pending value gives way to it.
-func TestBacklogIsTooSmall(t *testing.T) {
-	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
-		_, other := w.newLease(w.backend)
-		wantIs(t, "Settle", settle(other, "v", time.Hour), lease.ErrPending)
-		value := make([]byte, lease.MaxBacklog+1)
-		err := w.first.Settle(w.Context(), len(value), func(b []byte) []byte { return append(b, value...) }, nil, time.Hour)
-		wantIs(t, "Settle", err, errDown)
-		if errors.Is(err, lease.ErrPending) {
-			w.Error("the value is pending")
-		}
-		if stats := w.backlog.Stats(); stats.Pending != 1 || stats.GivenUp != 1 {
-			w.Errorf("%+v, want one pending and one given up", stats)
-		}
-		w.at(valid)
-		w.wantErr(store.ErrLost) // not renewed any more
-		wantEnd(t, other, nil)
 	})
 }
 
