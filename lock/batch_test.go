@@ -51,9 +51,7 @@ func TestBatch(t *testing.T) {
 		// After a tenth of the time for one operation, batches that the test holds do not count any more.
 		locker := newLocker(t, p.Client(t, patient), lock.WithOpTimeout(time.Hour), lock.WithTTL(2*time.Hour))
 		keys := names("k", n)
-		if err := b.Client(t).HSet(t.Context(), locker.StorageKey(keys[foreign]), "f", "v").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Client(t).HSet(t.Context(), locker.StorageKey(keys[foreign]), "f", "v").Err())
 		held := p.HoldReply(redistest.Named("SET"))
 		errs := claimAll(t, locker, 0, keys)
 		eventually(t, "all are queued or sent", func() bool { s := locker.Stats(); return s.Queued+s.InFlight == n })
@@ -102,9 +100,7 @@ func TestSilentBatches(t *testing.T) {
 					}
 					silent.Lift()
 					for _, ended := range errs {
-						if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-							t.Errorf("Claim: %v, want DeadlineExceeded", err)
-						}
+						wantErr(t, "Claim", <-ended, context.DeadlineExceeded)
 					}
 					for _, key := range names(fmt.Sprint("k", round, " "), 20) {
 						release(t, acquire(t, locker, key))

@@ -47,9 +47,7 @@ func TestCheck(t *testing.T) {
 		{"mute", "-config", "-info"}, {"noconfig", "-config"}, {"noinfo", "-info"},
 	} {
 		args := append([]any{"ACL", "SETUSER", user[0], "on", "nopass", "~*", "&*", "+@all"}, user[1:]...)
-		if err := admin.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Do(t.Context(), args...).Err())
 	}
 	as := func(user string) func(*redis.Options) {
 		return func(o *redis.Options) { o.Username, o.Password = user, "any" }
@@ -114,9 +112,7 @@ func TestCheckFindsWhatAnACLForbids(t *testing.T) {
 				args = append(args, command)
 			}
 		}
-		if err := admin.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, admin.Do(t.Context(), args...).Err())
 		client := server.Client(t, func(o *redis.Options) { o.Username, o.Password = "app", "any" })
 		locker := newLocker(t, client, opts...)
 		defer func() {
@@ -180,9 +176,7 @@ func TestCheckDeclaresKeys(t *testing.T) {
 		}
 		return false
 	})
-	if err := newLocker(t, redistest.NewClient(t, m.Addr())).Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
-	}
+	wantErr(t, "Check", newLocker(t, redistest.NewClient(t, m.Addr())).Check(t.Context()), nil)
 }
 
 // A server that does not answer, or not to this client, is an error but not a finding.
@@ -191,9 +185,7 @@ func TestCheckOfNobody(t *testing.T) {
 	servers := redistest.StartMasters(t, 2)
 	paused, guarded := servers[0], servers[1]
 	paused.Pause(t)
-	if err := guarded.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, guarded.Client(t).ConfigSet(t.Context(), "requirepass", "right").Err())
 	for name, client := range map[string]*redis.Client{
 		"paused":         paused.Client(t, honorsDeadlines),
 		"gone":           redistest.NewClient(t, "127.0.0.1:1"),

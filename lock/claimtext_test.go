@@ -70,9 +70,7 @@ func FuzzStored(f *testing.F) {
 	key := lockers[0].StorageKey("k")
 	f.Fuzz(func(t *testing.T, stored []byte, ttl uint32) { // in milliseconds, 0 for ever; miniredis's clock stands still
 		for _, locker := range lockers {
-			if err := client.Set(t.Context(), key, stored, time.Duration(ttl)*time.Millisecond).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.Set(t.Context(), key, stored, time.Duration(ttl)*time.Millisecond).Err())
 			left := client.PTTL(t.Context(), key).Val()
 			claim, err := locker.Claim(t.Context(), "k", []byte("another note"), 0)
 			lease, ok, tryErr := locker.TryAcquire(t.Context(), "k")

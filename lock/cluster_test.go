@@ -63,9 +63,7 @@ func awaitShardMark(t *testing.T, s *redistest.Server, storageKey string) {
 	client := s.Client(t)
 	eventually(t, "somebody listens, and the claim says so", func() bool {
 		n, err := client.PubSubShardNumSub(t.Context(), storageKey).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stored, _ := s.Raw(t, storageKey)
 		return n[storageKey] == 1 && len(stored) > 20 && stored[20] == 1
 	})
@@ -116,21 +114,15 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 	}
 	waits := waitFor(ctx, waiter, key)
 	await()
-	if err := mine.Lease.Extend(ctx, time.Minute); err != nil {
-		t.Errorf("Extend: %v", err)
-	}
-	if err := mine.Lease.Settle(ctx, []byte("value"), time.Hour); err != nil {
-		t.Errorf("Settle: %v", err)
-	}
+	wantErr(t, "Extend", mine.Lease.Extend(ctx, time.Minute), nil)
+	wantErr(t, "Settle", mine.Lease.Settle(ctx, []byte("value"), time.Hour), nil)
 	if waits.end(t); waits.err != nil || waits.claim.State != lock.Settled || string(waits.claim.Value) != "value" {
 		t.Errorf("Wait: %v %q, %v, want settled", waits.claim.State, waits.claim.Value, waits.err)
 	}
 	if met, err := waiter.Claim(ctx, key, nil, 0); err != nil || met.State != lock.Settled || string(met.Value) != "value" {
 		t.Errorf("a replay: %v %q, %v, want settled", met.State, met.Value, err)
 	}
-	if err := forget(ctx, holder, key); err != nil {
-		t.Errorf("Forget: %v", err)
-	}
+	wantErr(t, "Forget", forget(ctx, holder, key), nil)
 
 	lease := acquire(t, holder, key)
 	if _, ok, err := waiter.TryAcquire(ctx, key); ok || err != nil {
@@ -139,9 +131,7 @@ func testLife(t *testing.T, holder, waiter *lock.Locker, key string, await func(
 	takes := acquireFor(ctx, waiter, key)
 	await()
 	resumed := resume(t, holder, key, lease.Token())
-	if err := lease.Release(ctx); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("Release of what was resumed: %v, want ErrLost", err)
-	}
+	wantErr(t, "Release of what was resumed", lease.Release(ctx), lock.ErrLost)
 	release(t, resumed)
 	if takes.end(t); takes.err != nil {
 		t.Fatalf("Acquire: %v", takes.err)
@@ -161,25 +151,17 @@ func testClusterCheck(t *testing.T, c *redistest.Cluster) {
 		if s == bad {
 			args = append(args, "-eval")
 		}
-		if err := s.Client(t).Do(t.Context(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Client(t).Do(t.Context(), args...).Err())
 	}
 	noeval := func(o *redis.ClusterOptions) { o.Username, o.Password = "noeval", "any" }
 	locker, forbidden := newLocker(t, c.Client(t), acknowledged), newLocker(t, c.Client(t, noeval))
-	if err := locker.Check(t.Context()); err != nil {
-		t.Errorf("Check: %v", err)
-	}
+	wantErr(t, "Check", locker.Check(t.Context()), nil)
 	two := newLocker(t, c.Client(t), lock.WithReplicas(2, time.Second))
-	if err := two.Check(t.Context()); !errors.Is(err, lock.ErrNotReplicated) {
-		t.Errorf("Check of two replicas: %v, want ErrNotReplicated", err)
-	}
+	wantErr(t, "Check of two replicas", two.Check(t.Context()), lock.ErrNotReplicated)
 	if err := forbidden.Check(t.Context()); err == nil || !strings.Contains(err.Error(), bad.Addr()) {
 		t.Errorf("Check: %v, want an error of %s", err, bad.Addr())
 	}
-	if err := bad.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bad.Client(t).ConfigSet(t.Context(), "maxmemory-policy", "volatile-lru").Err())
 	err := locker.Check(t.Context())
 	if !errors.Is(err, lock.ErrEviction) {
 		t.Fatalf("Check: %v, want ErrEviction", err)
@@ -284,12 +266,8 @@ func testClusterFailover(t *testing.T, c *redistest.Cluster) {
 			t.Errorf("a rival: %v, %v, want false, nil", ok, err)
 		}
 	}
-	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Errorf("Extend: %v", err)
-	}
-	if err := lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-		t.Errorf("Settle: %v", err)
-	}
+	wantErr(t, "Extend", lease.Extend(t.Context(), time.Minute), nil)
+	wantErr(t, "Settle", lease.Settle(t.Context(), []byte("v"), time.Hour), nil)
 	release(t, other)
 	release(t, acquire(t, replicated, keys[1]))
 }

@@ -30,9 +30,7 @@ func TestContextIsCancelledAtAnyTime(t *testing.T) {
 			case ok:
 				granted++
 				<-ctx.Done()
-				if err := lease.Context().Err(); err != nil {
-					t.Errorf("the caller's context ends the lease: %v", err)
-				}
+				wantErr(t, "the caller's context ends the lease", lease.Context().Err(), nil)
 				release(t, lease)
 			case !errors.Is(err, context.DeadlineExceeded):
 				t.Errorf("TryAcquire: %v, %v, want true or DeadlineExceeded", ok, err)
@@ -77,9 +75,7 @@ func TestTimesAreMonotonic(t *testing.T) {
 		"granted":  func() error { return nil },
 		"extended": func() error { return lease.Extend(t.Context(), time.Minute) },
 	} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, do())
 		if until := lease.Until().String(); !strings.Contains(until, " m=") {
 			t.Errorf("%s: Until is %s, without a monotonic reading", what, until)
 		}

@@ -36,9 +36,7 @@ func TestClientIsStopped(t *testing.T) {
 	}
 	client.Pause(t)
 	next, err := rival.Acquire(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := next.Settle(t.Context(), []byte("the rival's"), time.Hour); err != nil || !r.write(next.Fence(), 1) {
 		t.Errorf("Settle: %v, or the rival's write is refused", err)
 	}
@@ -83,9 +81,7 @@ func TestClientIsKilledWhileRedisStandsStill(t *testing.T) {
 	server.Resume(t)
 	var left []lock.Info
 	for scanned, err := range operator.Scan(t.Context(), 1000) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		left = append(left, scanned.Infos...)
 	}
 	if t.Logf("%d keys are left", len(left)); len(left) > pool {

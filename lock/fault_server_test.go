@@ -117,24 +117,16 @@ func TestServerRestartsEmpty(t *testing.T) {
 	server.Kill(t)
 	server.Restart(t)
 	next, err := rival.Acquire(t.Context(), "refused")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !r.write(next.Fence(), 2) || r.write(refused.Fence(), 3) {
 		t.Errorf("after %d the fence is %d", refused.Fence(), next.Fence())
 	}
 	for _, lease := range []*lock.Lease{lands, refused} {
 		<-lease.Context().Done()
-		if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
-			t.Errorf("cause %v, want ErrLost", got)
-		}
+		wantErr(t, "cause", context.Cause(lease.Context()), lock.ErrLost)
 	}
-	if err := lands.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-		t.Errorf("Settle where nobody has claimed: %v", err)
-	}
-	if err := refused.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
-		t.Errorf("Settle over another's claim: %v, want ErrLost", err)
-	}
+	wantErr(t, "Settle where nobody has claimed", lands.Settle(t.Context(), []byte("v"), time.Hour), nil)
+	wantErr(t, "Settle over another's claim", refused.Settle(t.Context(), []byte("v"), time.Hour), lock.ErrLost)
 	r.check(t)
 }
 
@@ -159,13 +151,9 @@ func TestClaimIsRemoved(t *testing.T) {
 			server := redistest.Start(t, "--maxmemory", "4mb", "--maxmemory-policy", "volatile-ttl")
 			locker := newLocker(t, server.Client(t), lock.WithTTL(3*time.Second))
 			lease := acquire(t, locker, "k")
-			if err := remove(t.Context(), server.Client(t), locker.StorageKey("k")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, remove(t.Context(), server.Client(t), locker.StorageKey("k")))
 			<-lease.Context().Done()
-			if got := context.Cause(lease.Context()); got != lock.ErrLost {
-				t.Errorf("cause %v, want ErrLost", got)
-			}
+			wantErr(t, "cause", context.Cause(lease.Context()), lock.ErrLost)
 			release(t, lease)
 		})
 	}
@@ -215,9 +203,7 @@ func TestServerIsFull(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if err := server.Client(t).ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, server.Client(t).ConfigSet(t.Context(), "maxmemory", "0").Err())
 			<-holder.Context().Done()
 			if claim, err := rival.Look(t.Context(), "mine"); err != nil || string(claim.Value) != "late" {
 				t.Errorf("when there is room: %v, %q, %v, want late", claim.State, claim.Value, err)
@@ -255,9 +241,7 @@ func TestForeignValuesAreLeftAlone(t *testing.T) {
 		for name, put := range foreigners {
 			b.FlushAll(t)
 			lease := acquire(t, locker, "k")
-			if err := errors.Join(client.Del(ctx, key).Err(), put(ctx, client, key)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(client.Del(ctx, key).Err(), put(ctx, client, key)))
 			before := client.Dump(ctx, key).Val()
 			for what, do := range map[string]func() error{
 				"TryAcquire":      func() error { _, _, err := locker.TryAcquire(ctx, "k"); return err },

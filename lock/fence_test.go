@@ -37,9 +37,7 @@ func TestFence(t *testing.T) {
 			t.Errorf("the counter is %q, want %d; keys %q", got, last, b.Keys(t))
 		}
 		const ahead = 9_000_000_000_000_000 // of all clocks; the largest that Lua counts exactly is a little above
-		if err := b.Client(t).Set(t.Context(), counter, ahead, 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, b.Client(t).Set(t.Context(), counter, ahead, 0).Err())
 		if got := claimUnder(t, locker, first, 0).Fence(); got != ahead+1 {
 			t.Errorf("after %d came %d", int64(ahead), got)
 		}
@@ -83,9 +81,7 @@ func TestFenceCounterOfAnotherType(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		client, locker := b.Client(t), newLocker(t, b.Client(t), lock.WithFencing())
 		counter := fenceKey(locker.StorageKey("k"))
-		if err := client.RPush(t.Context(), counter, "foreign").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, client.RPush(t.Context(), counter, "foreign").Err())
 		_, ok, err := locker.TryAcquire(t.Context(), "k")
 		if ok || err == nil || errors.Is(err, lock.ErrForeign) || !strings.Contains(err.Error(), counter) {
 			t.Errorf("TryAcquire: %v, %v, want an error that names %s, and not ErrForeign", ok, err, counter)

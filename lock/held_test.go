@@ -115,9 +115,7 @@ func TestGrantedDuringClose(t *testing.T) {
 		go func() { closed <- locker.Close(context.Background()) }()
 		synctest.Wait()
 		b.slow.open()
-		if err := <-tried; !errors.Is(err, lock.ErrClosed) {
-			t.Errorf("TryAcquire: %v, want ErrClosed", err)
-		}
+		wantErr(t, "TryAcquire", <-tried, lock.ErrClosed)
 		err := <-closed
 		time.Sleep(time.Second) // for the release
 		if err != nil || len(b.server.Keys()) > 0 {

@@ -131,6 +131,22 @@ func (b *bubble) locker(t *testing.T, opts ...lock.Option) *lock.Locker {
 	return newLocker(t, b.client, append([]lock.Option{lock.WithOpTimeout(500 * time.Millisecond)}, opts...)...)
 }
 
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantErr fails the test unless err is want, or nil if that is.
+func wantErr(t testing.TB, doing string, err, want error) {
+	t.Helper()
+	if (want == nil) != (err == nil) || !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", doing, err, want)
+	}
+}
+
 // newLocker returns a Locker that is closed at the end of the test, when nothing must be left of its work. Its time for
 // one operation is long, for a busy machine must not fail a test.
 func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) *lock.Locker {
@@ -139,9 +155,7 @@ func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) 
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := locker.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		wantErr(t, "Close", locker.Close(ctx), nil)
 	})
 	return locker
 }
@@ -180,9 +194,7 @@ func forget(ctx context.Context, locker *lock.Locker, key string) error {
 
 func release(t testing.TB, lease *lock.Lease) {
 	t.Helper()
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	wantErr(t, "Release", lease.Release(t.Context()), nil)
 }
 
 // leave brings key into a state, and returns the lease of the claim that did.
@@ -202,9 +214,7 @@ func leave(t *testing.T, locker *lock.Locker, b interface {
 	case lock.Abandoned:
 		b.Elapse(t, locker.TTL()+time.Minute)
 	case lock.Settled:
-		if err := claim.Lease.Settle(t.Context(), []byte(secretValue), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, claim.Lease.Settle(t.Context(), []byte(secretValue), time.Hour))
 	}
 	return claim.Lease
 }
@@ -267,9 +277,7 @@ func onBoth(
 func load(t *testing.T, locker *lock.Locker) {
 	t.Helper()
 	lease := acquire(t, locker, "load")
-	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Extend(t.Context(), time.Minute))
 	release(t, lease)
 	lease = claimUnder(t, locker, "load", time.Minute)
 	if _, ok, err := locker.TryAcquire(t.Context(), "load"); ok || err != nil { // by SET, and then by a script
@@ -277,21 +285,15 @@ func load(t *testing.T, locker *lock.Locker) {
 	}
 	release(t, lease)
 	settled := acquire(t, locker, "load")
-	if err := settled.Settle(t.Context(), nil, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if err := locker.Forget(t.Context(), locker.StorageKey("load"), "value-"+settled.Token(), false); err != nil {
-		t.Fatal(err)
-	}
+	must(t, settled.Settle(t.Context(), nil, time.Minute))
+	must(t, locker.Forget(t.Context(), locker.StorageKey("load"), "value-"+settled.Token(), false))
 }
 
 func closeWithin(t *testing.T, locker *lock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := locker.Close(ctx); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	wantErr(t, "Close", locker.Close(ctx), nil)
 }
 
 type valueKey struct{}
@@ -366,9 +368,7 @@ func awaitSubscribers(t *testing.T, b redistest.Backend, channel string, n int64
 	client := b.Client(t)
 	for deadline := time.Now().Add(time.Minute); ; {
 		got, err := client.PubSubNumSub(t.Context(), channel).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got[channel] == n {
 			return
 		}
@@ -395,9 +395,7 @@ func awaitMark(t *testing.T, b redistest.Backend, storageKey string) {
 // fill lets the server refuse everything that needs memory.
 func fill(t *testing.T, client *redis.Client) {
 	t.Helper()
-	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 }
 
 // settleInVain settles while the server cannot store anything, or is silent.

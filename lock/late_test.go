@@ -202,9 +202,7 @@ func connect(t *testing.T, client *redis.Client, n int) {
 	for range n {
 		conn := client.Conn()
 		defer func() { _ = conn.Close() }()
-		if err := conn.Ping(t.Context()).Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, conn.Ping(t.Context()).Err())
 	}
 }
 
@@ -329,9 +327,7 @@ func TestFirstTryArrivesAfterTheRelease(t *testing.T) {
 func TestFirstTryArrivesAfterTheValue(t *testing.T) {
 	t.Parallel()
 	firstTryIsLost(t, func(t *testing.T, b *bubble, locker *lock.Locker, claim lock.Claim, first *lateSet, _ time.Duration) {
-		if err := claim.Lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, claim.Lease.Settle(t.Context(), []byte("v"), time.Hour))
 		time.Sleep(3 * time.Second)
 		if !b.server.Exists(claim.Key) {
 			t.Error("the value was released")
@@ -345,9 +341,7 @@ func TestFirstTryArrivesAfterTheValue(t *testing.T) {
 		closeWithin(t, locker)
 	})
 	firstTryIsLost(t, func(t *testing.T, _ *bubble, locker *lock.Locker, claim lock.Claim, _ *lateSet, hold time.Duration) {
-		if err := claim.Lease.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, claim.Lease.Settle(t.Context(), []byte("v"), time.Hour))
 		err, isLong := locker.Close(t.Context()), hold > 0 // else the claim is soon gone
 		if isNamed := err != nil && strings.Contains(err.Error(), claim.Key); isNamed != isLong || isNamed != errors.Is(err, lock.ErrUnreleased) {
 			t.Errorf("Close: %v, want ErrUnreleased and the key: %t", err, isLong)
@@ -391,9 +385,7 @@ func TestCloseNamesALockThatItLeaves(t *testing.T) {
 			locker := b.locker(t)
 			load(t, locker)
 			lease := acquire(t, locker, "k")
-			if err := lease.Extend(t.Context(), 30*time.Minute); err != nil {
-				t.Fatal(err)
-			}
+			must(t, lease.Extend(t.Context(), 30*time.Minute))
 			b.silent.Store(true)
 			locker.Go(func(context.Context) { _ = lease.Release(t.Context()) })
 			time.Sleep(test.before)
@@ -401,9 +393,7 @@ func TestCloseNamesALockThatItLeaves(t *testing.T) {
 			if !errors.Is(err, test.want) || test.want != nil && !strings.Contains(err.Error(), locker.StorageKey("k")) {
 				t.Errorf("Close: %v, want %v with the key", err, test.want)
 			}
-			if err := locker.Close(t.Context()); err != nil {
-				t.Errorf("another Close: %v", err)
-			}
+			wantErr(t, "another Close", locker.Close(t.Context()), nil)
 		}))
 	}
 }

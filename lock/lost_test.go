@@ -111,9 +111,7 @@ func TestReplyIsLost(t *testing.T) {
 				onBoth(t, func(t *testing.T, b redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
 					w := &lossy{T: t, b: b, locker: locker, rival: rival}
 					if test.before != nil {
-						if err := test.before(w); err != nil {
-							t.Fatal(err)
-						}
+						must(t, test.before(w))
 					}
 					lost := lose(p, redistest.Nth(1, isWrite))
 					if err := test.operation(w); !errors.Is(err, test.err) {
@@ -165,9 +163,7 @@ func TestKeyIsTakenBehindALostReply(t *testing.T) {
 		if err := <-released; err != nil {
 			t.Errorf("Release: %v, want nil: no other caller has held it", err)
 		}
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Settle over another's claim: %v, want ErrLost", err)
-		}
+		wantErr(t, "Settle over another's claim", lease.Settle(t.Context(), []byte("v"), time.Hour), lock.ErrLost)
 		release(t, next)
 	})
 }

@@ -39,9 +39,7 @@ func TestNoneGrantsNothing(t *testing.T) {
 				t.Errorf("%s: %v, want %v", what, err, want)
 			}
 		}
-		if err := locker.Check(ctx); err != nil {
-			t.Errorf("Check: %v", err)
-		}
+		wantErr(t, "Check", locker.Check(ctx), nil)
 		if got := locker.Stats(); got != (lock.Stats{}) {
 			t.Errorf("Stats: %+v, want none", got)
 		}

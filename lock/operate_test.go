@@ -177,15 +177,9 @@ func TestSettleAbandoned(t *testing.T) {
 		if err := locker.SettleAbandoned(t.Context(), info.Key, info.Token, refuse, time.Microsecond); err == nil || err == refused {
 			t.Errorf("for a microsecond: %v", err)
 		}
-		if err := locker.SettleAbandoned(t.Context(), "k", info.Token, refuse, time.Hour); !errors.Is(err, lock.ErrNotStorageKey) {
-			t.Errorf("of no storage key: %v, want ErrNotStorageKey", err)
-		}
-		if err := locker.SettleAbandoned(t.Context(), info.Key, "no token", refuse, time.Hour); !errors.Is(err, lock.ErrChanged) {
-			t.Errorf("without a token: %v, want ErrChanged", err)
-		}
-		if err := overrides["settle"](t.Context(), locker, info); err != nil {
-			t.Fatal(err)
-		}
+		wantErr(t, "of no storage key", locker.SettleAbandoned(t.Context(), "k", info.Token, refuse, time.Hour), lock.ErrNotStorageKey)
+		wantErr(t, "without a token", locker.SettleAbandoned(t.Context(), info.Key, "no token", refuse, time.Hour), lock.ErrChanged)
+		must(t, overrides["settle"](t.Context(), locker, info))
 		value := inspect(t, locker, "k", lock.Settled)
 		if !around(value.TTL, 2*time.Hour) || value.Token == info.Token || value.Token == "value-"+info.Token {
 			t.Errorf("%+v, want a token of its own", value)
@@ -257,9 +251,7 @@ func scanned(t *testing.T, locker *lock.Locker, count int) (states map[string]lo
 	t.Helper()
 	states = map[string]lock.State{}
 	for found, err := range locker.Scan(t.Context(), count) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		steps++
 		for _, info := range found.Infos {
 			if info.Token == "" || info.Size == 0 {
@@ -293,9 +285,7 @@ func TestScan(t *testing.T) {
 		foreign := locker.StorageKey("foreign")
 		want[foreign] = 0
 		for _, key := range []string{foreign, odd + ":{0000}" + strings.Repeat("a", 64), "oddXYa: x"} {
-			if err := client.Set(t.Context(), key, "not ours", 0).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, client.Set(t.Context(), key, "not ours", 0).Err())
 		}
 		for _, count := range []int{7, 1000} {
 			if got, _ := scanned(t, locker, count); !maps.Equal(got, want) {

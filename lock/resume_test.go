@@ -40,9 +40,7 @@ func TestResume(t *testing.T) {
 		waits := acquireFor(ctx, other, "k")
 		awaitMark(t, b, locker.StorageKey("k"))
 		second, err := other.Resume(lock.NewOwnerContext(ctx, "worker"), "k", first.Token())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if second.Token() == first.Token() || (second.Fence() > first.Fence()) != (first.Fence() > 0) {
 			t.Errorf("token %s after %s, fence %d after %d", second.Token(), first.Token(), second.Fence(), first.Fence())
 		}
@@ -67,9 +65,7 @@ func TestResume(t *testing.T) {
 		} else {
 			release(t, joined)
 		}
-		if err := second.Release(ctx); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Release: %v, want ErrLost", err)
-		}
+		wantErr(t, "Release", second.Release(ctx), lock.ErrLost)
 		release(t, third)
 		if waits.end(t); waits.err != nil || third.Fence() > 0 && waits.claim.Lease.Fence() <= third.Fence() {
 			t.Fatalf("the waiter: %v", waits.err)
@@ -84,9 +80,7 @@ func TestResume(t *testing.T) {
 // errorless returns v, and fails the test if there is an error.
 func errorless[V any](t *testing.T, v V, err error) V {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return v
 }
 

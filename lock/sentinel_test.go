@@ -19,9 +19,7 @@ import (
 func permit(t *testing.T, s *redistest.Server, rules ...any) {
 	t.Helper()
 	err := s.Client(t).Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rules...)...).Err()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // A key that was granted on the old master alone is granted again on the new one, before its holder learns of the loss:
@@ -40,9 +38,7 @@ func TestSentinelFailoverBeforeReplication(t *testing.T) {
 
 	// The replica is cut off, and the old master will not let Sentinel demote it.
 	permit(t, old, "-psync", "-sync", "-slaveof", "-replicaof")
-	if err := client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, client.Do(t.Context(), "CLIENT", "KILL", "TYPE", "replica").Err())
 	var leases [n]*lock.Lease
 	var taking sync.WaitGroup
 	for i := range n {
@@ -74,12 +70,8 @@ func TestSentinelFailoverBeforeReplication(t *testing.T) {
 	permit(t, old, "+@all")
 	g.WaitForDemotion(t, old)
 	for _, lease := range leases { // they follow Sentinel's word, and find the rival's claims
-		if err := lease.Extend(t.Context(), time.Minute); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend: %v, want ErrLost", err)
-		}
-		if err := lease.Settle(t.Context(), []byte("v"), time.Hour); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Settle: %v, want ErrLost", err)
-		}
+		wantErr(t, "Extend", lease.Extend(t.Context(), time.Minute), lock.ErrLost)
+		wantErr(t, "Settle", lease.Settle(t.Context(), []byte("v"), time.Hour), lock.ErrLost)
 	}
 }
 
@@ -115,9 +107,7 @@ func TestSentinelFailover(t *testing.T) {
 		t.Errorf("TryAcquire: %v, %v, want false, READONLY", ok, err)
 	}
 	<-lost.Context().Done()
-	if got := context.Cause(lost.Context()); !errors.Is(got, lock.ErrLost) {
-		t.Errorf("cause %v, want ErrLost", got)
-	}
+	wantErr(t, "cause", context.Cause(lost.Context()), lock.ErrLost)
 	if got := lost.Until(); !got.Equal(until) {
 		t.Errorf("the end of a lease that no master has renewed has moved by %v", got.Sub(until))
 	}
@@ -125,13 +115,9 @@ func TestSentinelFailover(t *testing.T) {
 	if _, ok, err := rival.TryAcquire(t.Context(), "kept"); ok || err != nil {
 		t.Errorf("a rival: %v, %v, want false, nil", ok, err)
 	}
-	if err := kept.Extend(t.Context(), time.Minute); err != nil {
-		t.Errorf("Extend by a follower: %v", err)
-	}
+	wantErr(t, "Extend by a follower", kept.Extend(t.Context(), time.Minute), nil)
 	kept = resume(t, newLocker(t, g.Client(t)), "kept", kept.Token())
-	if err := kept.Settle(t.Context(), []byte("v"), time.Hour); err != nil {
-		t.Errorf("Settle by a follower: %v", err)
-	}
+	wantErr(t, "Settle by a follower", kept.Settle(t.Context(), []byte("v"), time.Hour), nil)
 	if waits.end(t); waits.err != nil || string(waits.claim.Value) != "v" {
 		t.Errorf("Wait: %v %q, %v, want settled", waits.claim.State, waits.claim.Value, waits.err)
 	}

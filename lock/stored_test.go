@@ -36,9 +36,7 @@ func TestReadsWhatTheFirstReleaseWrote(t *testing.T) {
 				stored := storedByRelease(t, name)
 				locker := newLocker(t, b.Client(t))
 				put := b.Client(t).Set(t.Context(), locker.StorageKey("k"), stored, 24*time.Hour)
-				if err := put.Err(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, put.Err())
 				got, err := locker.Claim(t.Context(), "k", nil, 0)
 				if err != nil || got.State != want.State || !bytes.Equal(got.Note, want.Note) || !bytes.Equal(got.Value, want.Value) {
 					t.Errorf("%+v, %v, want %+v", got, err, want)
@@ -49,9 +47,7 @@ func TestReadsWhatTheFirstReleaseWrote(t *testing.T) {
 				if info := inspect(t, locker, "k", want.State); info.Size != len(stored) {
 					t.Errorf("Inspect: %+v", info)
 				}
-				if err := forget(t.Context(), locker, "k"); err != nil {
-					t.Errorf("Forget: %v", err)
-				}
+				wantErr(t, "Forget", forget(t.Context(), locker, "k"), nil)
 				inspect(t, locker, "k", lock.Free)
 			})
 		})
@@ -80,9 +76,7 @@ func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 		}
 		before := time.Now().Truncate(time.Millisecond)
 		granted, err := locker.Claim(t.Context(), "k", []byte("a note"), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		same("claim", claimTimeAt)
 		within := func(what string, at time.Time) {
 			t.Helper()
@@ -91,13 +85,9 @@ func TestWritesWhatTheFirstReleaseReads(t *testing.T) {
 			}
 		}
 		met, err := locker.Claim(t.Context(), "k", nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		within("claimed", met.ClaimedAt)
-		if err := granted.Lease.Settle(t.Context(), []byte("a value\x00\xff"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, granted.Lease.Settle(t.Context(), []byte("a value\x00\xff"), time.Hour))
 		same("value", tokenEnd)
 		if met, err = locker.Claim(t.Context(), "k", nil, 0); err != nil {
 			t.Fatal(err)
@@ -135,9 +125,7 @@ func TestWritesAHoldThatTheFirstReleaseReads(t *testing.T) {
 func storedByRelease(t *testing.T, name string) []byte {
 	t.Helper()
 	stored, err := os.ReadFile(filepath.Join("testdata", "stored", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return stored
 }
 

@@ -117,9 +117,7 @@ func TestMeetsAClaimOfBeforeTheHold(t *testing.T) {
 		first.claim(time.Minute)
 		first.hold(time.Hour, time.Minute)
 		first.run(first.head, "release", first.head, "publish")
-		if err := meets(lock.Granted).Lease.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, meets(lock.Granted).Lease.Release(t.Context()))
 
 		// It died: only the hold is left of its claim.
 		first.claim(time.Minute)
@@ -138,9 +136,7 @@ func TestAnInstanceOfBeforeTheHoldMeetsAClaim(t *testing.T) {
 		locker := newLocker(t, client)
 		first := newFirstLease(t, client, locker.StorageKey("k"))
 		granted, err := locker.Claim(t.Context(), "k", []byte("today's note"), time.Hour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		stored, ok := first.claim(time.Minute).(string)
 		if !ok {
 			t.Fatal("it was granted a claimed key")
@@ -149,9 +145,7 @@ func TestAnInstanceOfBeforeTheHoldMeetsAClaim(t *testing.T) {
 
 		// Its caller waits: its script marks the claim, and reads the lease and the hold.
 		found, err := first.script("claim", "", "", time.Minute.Milliseconds(), "OGc\x01")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		left := time.Duration(found.([]any)[1].(int64)) * time.Millisecond
 		if !around(left-time.Hour, 10*time.Second) {
 			t.Errorf("it reads %v of a lease", left-time.Hour)
@@ -169,9 +163,7 @@ func TestAnInstanceOfBeforeTheHoldMeetsAClaim(t *testing.T) {
 		if _, err := woken.Receive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := granted.Lease.Settle(t.Context(), []byte("today"), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, granted.Lease.Settle(t.Context(), []byte("today"), time.Hour))
 		if _, err := woken.ReceiveMessage(t.Context()); err != nil {
 			t.Errorf("its waiter is not woken: %v", err)
 		}

@@ -72,12 +72,8 @@ func TestNothingIsPublishedWhereNobodyWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		release(t, acquire(t, locker, "released"))
-		if err := acquire(t, locker, "settled").Settle(t.Context(), nil, time.Hour); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Client(t).Publish(t.Context(), "the end", "").Err(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, acquire(t, locker, "settled").Settle(t.Context(), nil, time.Hour))
+		must(t, b.Client(t).Publish(t.Context(), "the end", "").Err())
 		if m, err := all.ReceiveMessage(t.Context()); err != nil || m.Channel != "the end" {
 			t.Errorf("published: %v, %v", m, err)
 		}

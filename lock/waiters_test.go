@@ -255,14 +255,10 @@ func TestWaitersShareNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				locker := newBubble(t).locker(t)
 				held, err := locker.Claim(t.Context(), "k", []byte("text"), time.Hour)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				waiters := []*waiting{waitFor(t.Context(), locker, "k"), waitFor(t.Context(), locker, "k")}
 				synctest.Wait()
-				if err := end(t.Context(), held.Lease); err != nil {
-					t.Fatal(err)
-				}
+				must(t, end(t.Context(), held.Lease))
 				for i, w := range waiters {
 					<-w.done
 					if got := append(w.claim.Note, w.claim.Value...); w.err != nil || string(got) != "text" {
@@ -285,9 +281,7 @@ func TestMessagesSpendNoAttempts(t *testing.T) {
 		w.goesOn(t) // its subscription was confirmed, which is a message too
 		for range 5 {
 			looks := b.commands("EVALSHA")
-			if err := b.client.Publish(t.Context(), locker.StorageKey("k"), "").Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, b.client.Publish(t.Context(), locker.StorageKey("k"), "").Err())
 			w.goesOn(t)
 			if b.commands("EVALSHA") == looks {
 				t.Fatal("the message has led to no look")
@@ -388,9 +382,7 @@ func TestCloseWhileTheKeyIsTaken(t *testing.T) {
 		if second.now(t); !errors.Is(second.err, lock.ErrClosed) {
 			t.Errorf("the one who came later: %v, want ErrClosed", second.err)
 		}
-		if err := <-closed; err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		wantErr(t, "Close", <-closed, nil)
 		release(t, granted)
 		if keys := j.server.Keys(); len(keys) > 0 {
 			t.Errorf("left: %q", keys)

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -56,11 +57,25 @@ func newLocker(t *testing.T, client redis.UniversalClient, opts ...lock.Option) 
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := locker.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		wantErr(t, "Close", locker.Close(ctx), nil)
 	})
 	return locker
+}
+
+// must ends the test if there is an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantErr fails the test unless err is want, or nil if that is.
+func wantErr(t testing.TB, doing string, err, want error) {
+	t.Helper()
+	if (want == nil) != (err == nil) || !errors.Is(err, want) {
+		t.Errorf("%s: %v, want %v", doing, err, want)
+	}
 }
 
 func acquire(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
@@ -76,8 +91,6 @@ func acquire(t *testing.T, locker *lock.Locker, key string) *lock.Lease {
 func load(t *testing.T, locker *lock.Locker) {
 	t.Helper()
 	lease := acquire(t, locker, "load")
-	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Extend(t.Context(), time.Minute))
 	release(t, lease)
 }

@@ -182,9 +182,7 @@ func TestQuorumIsNotRenewedByAMinority(t *testing.T) {
 		if got, want := time.Since(start), ttl+valid; got != want {
 			t.Errorf("the context ended after %v, want %v", got, want)
 		}
-		if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
-			t.Errorf("cause %v, want ErrLost", got)
-		}
+		wantErr(t, "cause", context.Cause(lease.Context()), lock.ErrLost)
 		if got := b.holding(); got != 5 {
 			t.Errorf("%d nodes have the claim when the context is done, want all", got)
 		}
@@ -200,9 +198,7 @@ func TestQuorumExtendHeedsItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		if err := lease.Extend(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Extend: %v, want DeadlineExceeded", err)
-		}
+		wantErr(t, "Extend", lease.Extend(ctx, time.Minute), context.DeadlineExceeded)
 		if got := time.Since(start); got != 100*time.Millisecond {
 			t.Errorf("it took %v", got)
 		}
@@ -255,12 +251,8 @@ func TestQuorumLateGrantOfALostLease(t *testing.T) {
 		for _, node := range b.nodes[:3] {
 			node.server.FlushAll()
 		}
-		if err := lease.Extend(t.Context(), ttl); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend: %v, want ErrLost", err)
-		}
-		if got := context.Cause(lease.Context()); !errors.Is(got, lock.ErrLost) {
-			t.Errorf("cause %v, want ErrLost", got)
-		}
+		wantErr(t, "Extend", lease.Extend(t.Context(), ttl), lock.ErrLost)
+		wantErr(t, "cause", context.Cause(lease.Context()), lock.ErrLost)
 		time.Sleep(time.Second)
 		if got := b.holding(); got != 2 {
 			t.Errorf("%d nodes have the claim, want the two that are slow", got)
@@ -318,9 +310,7 @@ func TestQuorumLateAnswers(t *testing.T) {
 				for _, p := range proxies[5-test.late:] {
 					rules = append(rules, p.HoldRequest(redistest.Named("SET")))
 				}
-				if err := test.try(t.Context(), q); err != nil {
-					t.Errorf("TryAcquire: %v", err)
-				}
+				wantErr(t, "TryAcquire", test.try(t.Context(), q), nil)
 				for _, lease := range held {
 					release(t, lease)
 				}

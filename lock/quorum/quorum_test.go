@@ -100,9 +100,7 @@ func closeQuorum(t testing.TB, q *quorum.Quorum) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := q.Close(ctx); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	wantErr(t, "Close", q.Close(ctx), nil)
 }
 
 func acquireQuorum(t testing.TB, q *quorum.Quorum, key string) *quorum.Lease {
@@ -116,9 +114,7 @@ func acquireQuorum(t testing.TB, q *quorum.Quorum, key string) *quorum.Lease {
 
 func release(t testing.TB, lease interface{ Release(context.Context) error }) {
 	t.Helper()
-	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("Release: %v", err)
-	}
+	wantErr(t, "Release", lease.Release(t.Context()), nil)
 }
 
 // quorumBubble is five masters in a synctest bubble, and clients of them that a test can slow down.
@@ -163,9 +159,7 @@ func (b *quorumBubble) silence(silent ...int) {
 func (b *quorumBubble) slowDown(t *testing.T, q *quorum.Quorum, request, reply time.Duration) {
 	lease := acquireQuorum(t, q, "load")
 	synctest.Wait()
-	if err := lease.Extend(t.Context(), time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lease.Extend(t.Context(), time.Minute))
 	synctest.Wait()
 	release(t, lease)
 	synctest.Wait()
@@ -279,9 +273,7 @@ func TestQuorumTakesAndFreesEverywhere(t *testing.T) {
 		for range 2 {
 			release(t, lease)
 		}
-		if got := context.Cause(lease.Context()); got != context.Canceled {
-			t.Errorf("cause after Release: %v, want %v", got, context.Canceled)
-		}
+		wantErr(t, "cause after Release", context.Cause(lease.Context()), context.Canceled)
 		closeQuorum(t, q)
 		closeQuorum(t, rival)
 		nodes.awaitKeys(t, 0)
@@ -302,9 +294,7 @@ func TestQuorumUntil(t *testing.T) {
 			t.Errorf("Until is %v after the start, want %v", got, valid)
 		}
 		extended := time.Now()
-		if err := lease.Extend(t.Context(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Extend(t.Context(), time.Minute))
 		want := time.Minute - 600*time.Millisecond - 2*time.Millisecond
 		if got := lease.Until().Sub(extended); got != want {
 			t.Errorf("Until is %v after Extend was called, want %v", got, want)
@@ -325,16 +315,12 @@ func TestQuorumUntilLeavesOutLostClaims(t *testing.T) {
 		lease := acquireQuorum(t, b.quorum(t, lock.WithoutRenewal()), "k")
 		synctest.Wait() // until all nodes have it
 		b.silence(3, 4)
-		if err := lease.Extend(t.Context(), time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Extend(t.Context(), time.Hour))
 		time.Sleep(time.Second)
 		b.silence()
 		b.nodes[0].server.FlushAll()
 		start := time.Now()
-		if err := lease.Extend(t.Context(), time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Extend(t.Context(), time.Minute))
 		synctest.Wait()
 		if got, want := lease.Until().Sub(start), time.Minute-602*time.Millisecond; got != want {
 			t.Errorf("Until is %v after the last Extend, want %v", got, want)
@@ -423,17 +409,13 @@ func TestQuorumMeetsWhatIsNoClaim(t *testing.T) {
 				dump := func(node redistest.Backend) string { return node.Client(t).Dump(t.Context(), key).Val() }
 				var before []string
 				put := func(i int) {
-					if err := test.put(t.Context(), nodes[i], acquire(t, lockers[i], "k"), key); err != nil {
-						t.Fatal(err)
-					}
+					must(t, test.put(t.Context(), nodes[i], acquire(t, lockers[i], "k"), key))
 					before = append(before, dump(nodes[i]))
 				}
 				put(0)
 				put(1)
 				lease := acquireQuorum(t, q, "k")
-				if err := lease.Extend(t.Context(), time.Hour); err != nil {
-					t.Errorf("Extend: %v", err)
-				}
+				wantErr(t, "Extend", lease.Extend(t.Context(), time.Hour), nil)
 				release(t, lease)
 				nodes[2:].awaitKeys(t, 0)
 				put(2)
@@ -465,16 +447,10 @@ func TestQuorumLosesNodes(t *testing.T) {
 			}
 		}
 		lose(0, 2)
-		if err := gone.Extend(t.Context(), time.Hour); err != nil {
-			t.Errorf("Extend on three of five: %v", err)
-		}
+		wantErr(t, "Extend on three of five", gone.Extend(t.Context(), time.Hour), nil)
 		nodes[2].FlushAll(t)
-		if err := gone.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend on two of five: %v, want ErrLost", err)
-		}
-		if got := context.Cause(gone.Context()); !errors.Is(got, lock.ErrLost) {
-			t.Errorf("cause %v, want ErrLost", got)
-		}
+		wantErr(t, "Extend on two of five", gone.Extend(t.Context(), time.Hour), lock.ErrLost)
+		wantErr(t, "cause", context.Cause(gone.Context()), lock.ErrLost)
 		release(t, gone) // nobody else has held it
 		nodes.awaitKeys(t, 0)
 
@@ -483,12 +459,8 @@ func TestQuorumLosesNodes(t *testing.T) {
 		for _, locker := range lockers[:3] {
 			acquire(t, locker, "k")
 		}
-		if err := others.Extend(t.Context(), time.Hour); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Extend when it is another's: %v, want ErrLost", err)
-		}
-		if err := others.Release(t.Context()); !errors.Is(err, lock.ErrLost) {
-			t.Errorf("Release when it is another's: %v, want ErrLost", err)
-		}
+		wantErr(t, "Extend when it is another's", others.Extend(t.Context(), time.Hour), lock.ErrLost)
+		wantErr(t, "Release when it is another's", others.Release(t.Context()), lock.ErrLost)
 		closeQuorum(t, q)
 		nodes[:3].awaitKeys(t, 1)
 		nodes[3:].awaitKeys(t, 0)
