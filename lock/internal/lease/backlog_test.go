@@ -174,8 +174,8 @@ func TestSettleByALaterLeaseWithTheShortValue(t *testing.T) {
 	run(t, map[string][]answer{"settle": {down}}, func(w *world) {
 		w.settleShort(0, lease.MaxBacklog/3)
 		_, h := w.newLease(w.backend)
-		_, err := w.backlog.SettleBy(w.Context(), keyOf(0), h)
-		wantIs(t, "SettleBy", err, lease.ErrPending)
+		_, err := w.backlog.StorePendingBy(w.Context(), keyOf(0), h)
+		wantIs(t, "StorePendingBy", err, lease.ErrPending)
 		w.settlePending(1, lease.MaxBacklog/3-1)
 		if s := w.backlog.Stats(); s.Pending != 3 || s.GivenUp != 1 {
 			w.Errorf("%+v, want all three pending, one of them short", s)
