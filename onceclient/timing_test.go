@@ -27,10 +27,10 @@ func (f *fakeBase) pauses() (pauses []time.Duration) {
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	for _, retryAfter := range []string{"", "7", "3600"} {
-		for limit, opts := range map[time.Duration][]onceclient.Option{90 * time.Second: nil, 20 * time.Second: {onceclient.WithLimit(20 * time.Second)}} {
+		for _, limit := range []time.Duration{90 * time.Second, 20 * time.Second} {
 			synctest.Test(t, func(t *testing.T) {
 				base, began := &fakeBase{steps: []step{problem(409, "in-flight", "Retry-After: "+retryAfter)}}, time.Now()
-				_, _, err := send(t, t.Context(), base, opts...)
+				_, _, err := send(t, t.Context(), base, onceclient.WithLimit(limit))
 				e := gaveUp(t, err)
 				if e.Attempts != base.tries() || e.Status != 409 || !strings.HasSuffix(e.Problem, ":in-flight") ||
 					e.Err != nil || !e.Timeout() {

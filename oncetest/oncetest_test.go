@@ -274,18 +274,12 @@ func TestRun(t *testing.T) {
 func TestRunPanicsOnAnIncompleteCase(t *testing.T) {
 	t.Parallel()
 	p := new(payments)
-	whole := oncetest.Case{Handler: service{}.on(t, p), Request: payment("ann", "1"), Effects: p.count}
-	for name, edit := range map[string]func(*oncetest.Case){
-		"no handler": func(c *oncetest.Case) { c.Handler = nil },
-		"no request": func(c *oncetest.Case) { c.Request = nil },
-		"no effects": func(c *oncetest.Case) { c.Effects = nil },
-	} {
-		c := whole
-		edit(&c)
+	h, r := service{}.on(t, p), payment("ann", "1")
+	for _, c := range []oncetest.Case{{Request: r, Effects: p.count}, {Handler: h, Effects: p.count}, {Handler: h, Request: r}} {
 		func() {
 			defer func() {
 				if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "oncetest.Run: Case.") {
-					t.Errorf("%s: panic = %q", name, got)
+					t.Errorf("panic = %q", got)
 				}
 			}()
 			oncetest.Run(t, c)
