@@ -93,6 +93,7 @@ func TestHeaderParameters(t *testing.T) {
 		`;p=?0`, `;p=?1`,
 		`;p=@0`, `;p=@-62135596800`, `;p=@1659578233`,
 		`;p=%""`, `;p=%"plain"`, `;p=%"f%c3%bc"`, `;p=%"\"`, `;p=%"%25%22"`,
+		`;p=%"%e2%82%ac"`, `;p=%"%e0%a0%80%ed%9f%bf%ee%80%80"`, `;p=%"%f0%90%80%80%f3%bf%bf%bf%f4%8f%bf%bf"`, `;p=%"%df%bf"`,
 	} {
 		expectAll(t, map[string]string{`"abc"` + params: "abc", `  "abc"` + params + `  `: "abc"})
 	}
@@ -107,6 +108,7 @@ func TestHeaderParameters(t *testing.T) {
 		`;p=?`, `;p=?2`, `;p=?01`, `;p=?T`,
 		`;p=@`, `;p=@1.5`, `;p=@x`, `;p=@1000000000000000`,
 		`;p=%`, `;p=%a`, `;p=%"`, `;p=%"a`, `;p=%"%"`, `;p=%"%c"`, `;p=%"%C3%BC"`, `;p=%"%c3%Bc"`, `;p=%"%4a%4A"`, `;p=%"%cG"`, `;p=%"%ff"`, `;p=%"%c3"`, `;p=%"ü"`, `;p=%"%`, `;p=%"%c`,
+		`;p=%"%c1%bf"`, `;p=%"%e0%9f%bf"`, `;p=%"%ed%a0%80"`, `;p=%"%f0%8f%bf%bf"`, `;p=%"%f4%90%80%80"`, `;p=%"%e2%82"`, `;p=%"%80"`,
 		`;p=(1 2)`, `;p={}`,
 	} {
 		expectInvalid(t, `"abc"`+params)
