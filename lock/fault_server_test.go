@@ -14,20 +14,6 @@ import (
 	"github.com/onceguard/onceguard/lock"
 )
 
-func TestRoundTrips(t *testing.T) {
-	t.Parallel()
-	redistest.Since(t, "7.0", "SET with both NX and GET, which this test counts on,")
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, _ *lock.Locker) {
-		for range 2 { // the first time connects
-			p.Reset()
-			release(t, acquire(t, locker, "k"))
-		}
-		if got := p.RoundTrips(); got != 2 {
-			t.Errorf("acquire and release took %d round trips (%q), want 2", got, p.Commands())
-		}
-	})
-}
-
 // What is sent to a server that stands still for a part of a lease is answered afterwards, and nothing is lost.
 //
 // fault: redis-server SIGSTOP, shorter than the lease

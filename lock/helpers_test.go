@@ -366,30 +366,43 @@ func (w *waiting) end(t *testing.T) *waiting {
 func awaitSubscribers(t *testing.T, b redistest.Backend, channel string, n int64) {
 	t.Helper()
 	client := b.Client(t)
-	for deadline := time.Now().Add(time.Minute); ; {
+	eventually(t, "the channel has its subscribers", func() bool {
 		got, err := client.PubSubNumSub(t.Context(), channel).Result()
 		must(t, err)
-		if got[channel] == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d subscribers of %s, want %d", got[channel], channel, n)
-		}
-	}
+		return got[channel] == n
+	})
 }
 
 // awaitMark returns when the claim under the key asks its holder to publish its end.
 func awaitMark(t *testing.T, b redistest.Backend, storageKey string) {
 	t.Helper()
 	awaitSubscribers(t, b, storageKey, 1)
-	for deadline := time.Now().Add(time.Minute); ; {
-		if stored, ok := b.Raw(t, storageKey); ok && stored[20] == 1 {
-			return
-		}
+	eventually(t, "the claim is marked as awaited", func() bool {
+		stored, ok := b.Raw(t, storageKey)
+		return ok && stored[20] == 1
+	})
+}
+
+// eventually returns when f does.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !f(); {
 		if time.Now().After(deadline) {
-			t.Fatal("the claim is not marked as awaited")
+			t.Fatalf("not within a minute: %s", what)
 		}
+		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// granted takes a key with a Locker that has little time for it, in as many claims as it needs.
+func granted(t *testing.T, locker *lock.Locker, key string, hold time.Duration) (lease *lock.Lease) {
+	t.Helper()
+	eventually(t, "a claim is granted", func() bool {
+		claim, _ := locker.Claim(t.Context(), key, nil, hold)
+		lease = claim.Lease
+		return lease != nil
+	})
+	return lease
 }
 
 // fill lets the server refuse everything that needs memory.

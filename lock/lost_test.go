@@ -2,7 +2,6 @@ package lock_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -144,26 +143,4 @@ func (w *lossy) check(want lock.State) {
 			w.Errorf("the key holds %q, %v, want v", claim.Value, err)
 		}
 	}
-}
-
-// What another does between the lost reply and the next try stays as it is, and a Release that was carried out is no error.
-//
-// fault: reply to Release dropped
-func TestKeyIsTakenBehindALostReply(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, _ redistest.Backend, p *redistest.Proxy, locker, rival *lock.Locker) {
-		lease := acquire(t, locker, "k")
-		lost, again := p.DropReply(redistest.Nth(1, isWrite)), p.HoldRequest(redistest.Nth(2, isWrite))
-		released := make(chan error, 1)
-		go func() { released <- lease.Release(context.Background()) }()
-		lost.Wait(t)
-		again.Wait(t)
-		next := acquire(t, rival, "k")
-		again.Lift()
-		if err := <-released; err != nil {
-			t.Errorf("Release: %v, want nil: no other caller has held it", err)
-		}
-		wantErr(t, "Settle over another's claim", lease.Settle(t.Context(), []byte("v"), time.Hour), lock.ErrLost)
-		release(t, next)
-	})
 }

@@ -17,28 +17,6 @@ var acknowledged = lock.WithReplicas(1, 40*time.Second)
 // briefly is for a replica that acknowledges nothing.
 var briefly = lock.WithReplicas(1, 300*time.Millisecond)
 
-// eventually returns when f does.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !f(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-// granted takes a key with a Locker that has little time for it, in as many claims as it needs.
-func granted(t *testing.T, locker *lock.Locker, key string, hold time.Duration) (lease *lock.Lease) {
-	t.Helper()
-	eventually(t, "a claim is granted", func() bool {
-		claim, _ := locker.Claim(t.Context(), key, nil, hold)
-		lease = claim.Lease
-		return lease != nil
-	})
-	return lease
-}
-
 // While the replica stands still, nothing that is written counts, and no value is handed out. What does not write is as
 // always.
 //
