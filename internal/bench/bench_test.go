@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -102,12 +101,12 @@ func TestJournalContenders(t *testing.T) {
 func testContender(t *testing.T, of contender, c conditions) {
 	s := subjectOf(t, of.setUp, c)
 	for range 2 { // a measurement must leave nothing to the next one
-		r, err := measure(t.Context(), s, c, limit{answers: 100})
+		r, err := measure(t.Context(), s, c, 10*time.Millisecond)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := sum(r.answers); got != 100 {
-			t.Fatalf("%d answers, want 100", got)
+		if slices.Contains(r.answers, 0) {
+			t.Fatalf("answers %v, want some for each caller", r.answers)
 		}
 	}
 }
@@ -118,7 +117,9 @@ func TestCommands(t *testing.T) {
 	if len(databases()) == 0 {
 		t.Skip("no database server is installed")
 	}
-	for name, want := range map[string]string{"": "| acquire and release / bare |", httpCommand: "| replay / raw |", journalCommand: "| intent journal / the transaction alone |"} {
+	for name, want := range map[string]string{
+		"": "| acquire and release / bare |", httpCommand: "| replay / raw |", journalCommand: "| intent journal / the transaction alone |",
+	} {
 		var out, progress strings.Builder
 		s := session{args: []string{"-rounds", "2", "-time", "5ms", "-callers", "1,16"}, out: &out, progress: &progress}
 		if err := commands[name](t.Context(), s); err != nil {
@@ -141,6 +142,11 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// openHandler opens a site without middleware.
+func openHandler(_ context.Context, c conditions, s *service) (*site, error) {
+	return &site{newVisitor: func() visitor { return newCall(s, c.body).visit }, close: closeNothing}, nil
+}
+
 // A site or lock that does not do what is measured must not come out fast, and has no score.
 func TestBrokenContendersFail(t *testing.T) {
 	c := conditionsFor(redisFor(t), 8)
@@ -159,9 +165,8 @@ func TestBrokenContendersFail(t *testing.T) {
 		" times, want 0":          replays(openHandler),
 		"counting set in Redis":   locking(idle),
 	} {
-		b.failures = nil
-		b.measure(t.Context(), contender{name: want, subject: subjectOf(t, set, c)}, time.Millisecond, round)
-		if err := errors.Join(b.failures...); err == nil || !strings.Contains(err.Error(), want) {
+		err := b.measure(t.Context(), contender{name: want, subject: subjectOf(t, set, c)}, time.Millisecond, round)
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
@@ -173,11 +178,11 @@ func TestBrokenContendersFail(t *testing.T) {
 // The machine was half as fast in the second round. The ratios do not show it, as that of the medians would.
 func TestRatiosAreTakenWithinARoundToTheBest(t *testing.T) {
 	rounds := []scores{
-		{"us": {100}, "a": {50}, "b": {20}}, {"us": {50}, "a": {5}, "b": {25}}, {"us": {210}, "a": {100}, "b": {1}}, {"us": {9}, "a": {1}},
+		{"us": 100, "a": 50, "b": 20}, {"us": 50, "a": 5, "b": 25}, {"us": 210, "a": 100, "b": 1},
 	}
 	var got []float64
-	for _, s := range each(rounds, "us", "a", "b") {
-		got = append(got, ratio(s))
+	for _, round := range rounds {
+		got = append(got, ratio(round, []string{"us", "a", "b"}))
 	}
 	if want := []float64{2, 2, 2.1}; !slices.Equal(got, want) {
 		t.Errorf("ratios = %v, want %v", got, want)

@@ -23,10 +23,6 @@ type compareConfig struct {
 	beside  string // a program; may be empty
 }
 
-func parseCompare(s session) (compareConfig, error) {
-	return parseRounds(s, "bench", compareConfig{rounds: 15, time: 400 * time.Millisecond, callers: []int{1, 16, 64, 256}})
-}
-
 // parseRounds parses the flags of the command with that name. cfg has the defaults.
 func parseRounds(s session, name string, cfg compareConfig) (compareConfig, error) {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
@@ -46,21 +42,25 @@ func parseRounds(s session, name string, cfg compareConfig) (compareConfig, erro
 		}
 		return nil
 	})
-	if err := parseFlags(flags, s); err != nil {
-		return cfg, err
+	flags.SetOutput(s.progress)
+	err := flags.Parse(s.args)
+	if err == nil && (flags.NArg() > 0 || cfg.rounds < 1 || cfg.time <= 0) {
+		err = errors.New("takes flags only; -rounds and -time must be more than 0")
 	}
-	if cfg.rounds < 1 || cfg.time <= 0 {
-		return cfg, errors.New("-rounds and -time must be more than 0")
-	}
-	return cfg, nil
+	return cfg, err
 }
 
-// compare measures, and writes the tables.
-func compare(ctx context.Context, s session, cfg compareConfig) error {
+// compare measures in process, and writes the tables.
+func compare(ctx context.Context, s session) error {
+	defaults := compareConfig{rounds: 15, time: 400 * time.Millisecond, callers: []int{1, 16, 64, 256}}
+	cfg, err := parseRounds(s, "bench", defaults)
+	if err != nil {
+		return err
+	}
 	return compareSuite(ctx, s, cfg, comparisonSuite())
 }
 
-// compareSuite is compare for any suite without a database.
+// compareSuite measures a suite without a database.
 func compareSuite(ctx context.Context, s session, cfg compareConfig, suite suite) error {
 	head := about(ctx)
 	columns, err := measureColumns(ctx, s, cfg, suite, nil)
@@ -68,18 +68,22 @@ func compareSuite(ctx context.Context, s session, cfg compareConfig, suite suite
 		return err
 	}
 	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; pools as large as the number of callers\n",
-		head, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
+		head, plural(cfg.rounds, "round"), cfg.time, "1 KiB")
 	for _, c := range columns {
 		fmt.Fprintf(s.out, "- %s: %s\n", plural(c.callers, "caller"), s.cores.describe(c.callers))
 	}
-	return suite.writeTables(s.out, columns)
+	suite.writeTables(s.out, columns)
+	return nil
 }
 
 // measureColumns measures the suite for each number of callers. d is nil if the suite needs none.
 func measureColumns(ctx context.Context, s session, cfg compareConfig, suite suite, d *database) ([]column, error) {
 	var columns []column
 	for _, callers := range cfg.callers {
-		b := board{cfg: cfg, session: s, suite: suite, column: column{title: plural(callers, "caller"), callers: callers}, conditions: conditions{database: d}}
+		b := board{
+			cfg: cfg, session: s, suite: suite, conditions: conditions{database: d},
+			column: column{title: plural(callers, "caller"), callers: callers},
+		}
 		if d != nil {
 			b.title = d.name + ", " + b.title
 		}
@@ -93,16 +97,13 @@ func measureColumns(ctx context.Context, s session, cfg compareConfig, suite sui
 
 // column is what all rounds with one number of callers, and on one database if the suite needs any, came to.
 type column struct {
-	title    string
-	callers  int
-	rounds   []scores
-	failures []error
+	title   string
+	callers int
+	rounds  []scores
 }
 
-// scores are what one round came to, by the id of the contender. What failed is missing.
-type scores map[string]score
-
-type score struct{ rate float64 } // answers in a second
+// scores are what one round came to: answers in a second, by the id of the contender.
+type scores map[string]float64
 
 // board measures a column.
 type board struct {
@@ -137,9 +138,8 @@ func (b *board) play(ctx context.Context) error {
 		fmt.Fprintf(b.progress, "%s: round %d of %d\n", b.title, n+1, b.cfg.rounds)
 		round := scores{}
 		for _, c := range shuffled(b.ready) {
-			b.measure(ctx, c, b.cfg.time, round)
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
+			if err := b.measure(ctx, c, b.cfg.time, round); err != nil {
+				return err
 			}
 		}
 		b.rounds = append(b.rounds, round)
@@ -156,21 +156,21 @@ func (b *board) fill(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", c.id(), err)
 		}
 		b.ready = append(b.ready, c)
-		b.measure(ctx, c, min(3*b.cfg.time, b.warmUp), scores{})
+		if err := b.measure(ctx, c, min(3*b.cfg.time, b.warmUp), scores{}); err != nil {
+			return err
+		}
 	}
-	return ctx.Err()
+	return nil
 }
 
-// measure adds the score of a contender to the round, or a failure to the column.
-func (b *board) measure(ctx context.Context, c contender, d time.Duration, round scores) {
-	r, err := measure(ctx, c.subject, b.conditions, limit{time: d})
-	if err != nil {
-		failure := fmt.Errorf("%s, %s: %w", c.id(), b.title, err)
-		fmt.Fprintln(b.progress, "failed:", failure)
-		b.failures = append(b.failures, failure)
-		return
+// measure adds the score of a contender to the round.
+func (b *board) measure(ctx context.Context, c contender, d time.Duration, round scores) error {
+	r, err := measure(ctx, c.subject, b.conditions, d)
+	if err = cmp.Or(err, context.Cause(ctx)); err != nil {
+		return fmt.Errorf("%s: %w", c.id(), err)
 	}
-	round[c.id()] = score{r.rate()}
+	round[c.id()] = r.rate()
+	return nil
 }
 
 // shuffled returns the contenders in a random order in which groups stay together, so that what is compared is measured

@@ -89,10 +89,8 @@ func comparisonSuite() suite {
 	return suite{
 		contenders: []contender{
 			{group: first, name: "bare", label: "bare: `SET NX GET PX`, `EVALSHA`", setUp: firsts(openBare)},
-			{group: first, name: "handler", label: "the handler alone", setUp: unprotected(openHandler)},
 			{group: first, name: "onceguard", label: "onceguard", setUp: firsts(openOurs)},
 			{group: replay, name: "bare-get", label: "bare: `GET`", setUp: replays(openBareGet)},
-			{group: replay, name: "bare-claim", label: "bare: `SET NX GET PX`", setUp: replays(openBare)},
 			{group: replay, name: "onceguard", label: "onceguard", setUp: replays(openOurs)},
 			{group: locks, name: "bare", label: "bare: `SET NX PX`, `EVALSHA`", setUp: locking(openBareLock)},
 			{group: locks, name: "onceguard", label: "onceguard", setUp: locking(openOurLock)},
@@ -104,7 +102,6 @@ func comparisonSuite() suite {
 		comparisons: []comparison{
 			{"first request / the bare two commands", "first/onceguard first/bare"},
 			{"replay / bare `GET`", "replay/onceguard replay/bare-get"},
-			{"replay / bare `SET NX GET PX`", "replay/onceguard replay/bare-claim"},
 			{"acquire and release / bare", "lock/onceguard lock/bare"},
 			{"acquire and release / the best of the other libraries in each round",
 				"lock/onceguard lock/redislock lock/redsync lock/rueidislock"},

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	_ "github.com/go-sql-driver/mysql" // the driver mysql
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
@@ -34,12 +33,10 @@ type dialect struct {
 	brand, driver string
 	options       []sqljournal.Option
 	tables        []string
-	insertPayment string   // the handler's effect
-	mark          string   // selects a rowMark
-	count         string   // after a rowMark: selects how many payments, rows that are done, and others there are
-	version       string   // selects it
-	setting       string   // selects one by its name
-	settings      []string // that the cost of a commit depends on
+	insertPayment string // the handler's effect
+	mark          string // selects a rowMark
+	count         string // after a rowMark: selects how many payments, rows that are done, and others there are
+	version       string // selects it
 }
 
 var postgresql = dialect{
@@ -57,9 +54,7 @@ select coalesce((select max(id) from payments), 0),
 select (select count(*) from payments where id > $1), (select count(*) from onceguard_journal
   where state = 2 and expires_at > timestamptz 'epoch' + $2::bigint * interval '1 microsecond'),
   (select count(*) from onceguard_journal where state = 1)`,
-	version:  "select split_part(current_setting('server_version'), ' ', 1)",
-	setting:  "select current_setting($1)",
-	settings: []string{"fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", "shared_buffers"},
+	version: "select split_part(current_setting('server_version'), ' ', 1)",
 }
 
 var mysql = dialect{
@@ -77,10 +72,6 @@ select coalesce((select max(id) from payments), 0), coalesce((select max(expires
 select (select count(*) from payments where id > ?), (select count(*) from onceguard_journal where state = 2 and expires_at > ?),
   (select count(*) from onceguard_journal where state = 1)`,
 	version: "select substring_index(version(), '-', 1)",
-	setting: "select variable_value from performance_schema.session_variables where variable_name = ?",
-	settings: []string{
-		"innodb_flush_log_at_trx_commit", "log_bin", "sync_binlog", "innodb_doublewrite", "innodb_flush_method", "innodb_buffer_pool_size",
-	},
 }
 
 // databases returns the programs of the database servers that ONCEGUARD_SERVERS names, or of those that are installed.
@@ -131,7 +122,7 @@ func startServer(program string) (*database, string, error) {
 	}
 	d := &database{dialect: mysql, process: s}
 	if s.IsMariaDB() {
-		d.brand, d.setting = "MariaDB", strings.ReplaceAll(d.setting, "performance_schema", "information_schema")
+		d.brand = "MariaDB"
 	}
 	return d, s.DSN(s.Addr(), "mysql"), nil
 }
@@ -192,17 +183,4 @@ func (d *database) wantRows(ctx context.Context, since rowMark, payments, done i
 			gotPayments, gotDone, gotOpen, payments, done)
 	}
 	return err
-}
-
-// describe returns the settings that the cost of a commit depends on.
-func (d *database) describe(ctx context.Context) (string, error) {
-	var settings []string
-	for _, name := range d.settings {
-		var value string
-		if err := d.pool.QueryRowContext(ctx, d.setting, name).Scan(&value); err != nil {
-			return "", fmt.Errorf("%s: %w", name, err)
-		}
-		settings = append(settings, name+" "+value)
-	}
-	return strings.Join(settings, ", "), nil
 }

@@ -5,7 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
-	"flag"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,10 +13,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/valyala/fasthttp"
+
+	"github.com/onceguard/onceguard/internal/child"
 )
 
 const (
@@ -26,7 +29,6 @@ const (
 
 // served serve the service to a listener, by the name of the site.
 var served = map[string]func(conditions, *service, net.Listener) error{
-	"handler": func(_ conditions, s *service, l net.Listener) error { return serveHTTP(l, s, s) },
 	"onceguard": func(c conditions, s *service, l net.Listener) error {
 		protect, _ := protection(c)
 		return serveHTTP(l, s, protect(s))
@@ -38,7 +40,6 @@ var served = map[string]func(conditions, *service, net.Listener) error{
 		}
 		return serveHTTP(l, s, bareHandler(client, s))
 	},
-	"fiber-handler": func(_ conditions, s *service, l net.Listener) error { return serveFiber(l, s, s.fiber) },
 	"fiber": func(c conditions, s *service, l net.Listener) error {
 		return serveFiber(l, s, fiberProtection(c.newClient()), s.fiber)
 	},
@@ -60,31 +61,22 @@ func serveFiber(l net.Listener, s *service, handlers ...any) error {
 	return app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true})
 }
 
-// serveConfig is what the flags set.
-type serveConfig struct {
-	site, redis string
-	pool        int
-}
-
-func parseServe(s session) (cfg serveConfig, err error) {
-	flags := flag.NewFlagSet(serveCommand, flag.ContinueOnError)
-	flags.StringVar(&cfg.site, "site", "", "the name of the site")
-	flags.StringVar(&cfg.redis, "redis", "", "the address of Redis")
-	flags.IntVar(&cfg.pool, "pool", 1, "how many connections to Redis there may be")
-	if err = parseFlags(flags, s); err == nil && served[cfg.site] == nil {
-		err = fmt.Errorf("there is no site %q", cfg.site)
+// serve serves a site on an address that it prints. The arguments are its name, the address of Redis, and how many connections
+// to Redis there may be.
+func serve(_ context.Context, s session) error {
+	if len(s.args) != 3 || served[s.args[0]] == nil {
+		return fmt.Errorf("there is no site %q", s.args)
 	}
-	return cfg, err
-}
-
-// serve serves the site on an address that it prints.
-func serve(_ context.Context, _ session, cfg serveConfig) error {
+	pool, err := strconv.Atoi(s.args[2])
+	if err != nil {
+		return err
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	c := conditions{server: &server{addr: cfg.redis}, pool: cfg.pool}
-	return served[cfg.site](c, &service{body: jsonOf(bodySize)}, l)
+	c := conditions{server: &server{addr: s.args[1]}, pool: pool}
+	return served[s.args[0]](c, &service{body: jsonOf(bodySize)}, l)
 }
 
 // openServed opens a site in a process of its own.
@@ -101,26 +93,28 @@ func openServed(name string) opener {
 // openServedBy opens a site in a process of that build of this program.
 func openServedBy(program, name string) opener {
 	return func(_ context.Context, c conditions, _ *service) (*site, error) {
-		var err error
-		p := newProcess(c.core, program, serveCommand, "-site", name, "-redis", c.server.addr, "-pool", strconv.Itoa(c.pool))
-		p.Stderr = os.Stderr
-		out, err := p.StdoutPipe()
-		if err == nil {
-			err = p.start()
+		cmd := pinned(c.core, program, serveCommand, name, c.server.addr, strconv.Itoa(c.pool))
+		cmd.Stderr = os.Stderr
+		out, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
 		}
+		cmd.Stdout = w
+		p, err := child.Start(cmd, nil, syscall.SIGKILL)
+		_ = w.Close()
 		if err != nil {
 			return nil, err
 		}
 		addr, err := bufio.NewReader(out).ReadString('\n')
+		_ = out.Close()
 		if err != nil {
-			p.stop()
-			return nil, fmt.Errorf("the server has not started: %w", err)
+			return nil, errors.Join(fmt.Errorf("the server has not started: %w", err), p.End(syscall.SIGKILL))
 		}
 		addr = strings.TrimSpace(addr)
 		client := &fasthttp.HostClient{Addr: addr, MaxConns: c.callers}
 		return &site{
 			newVisitor: func() visitor { return newRemoteCall(client, c.body).visit },
-			close:      func() error { p.stop(); return nil },
+			close:      func() error { return p.End(syscall.SIGKILL) },
 			runs:       func() (int64, error) { return readRuns("http://" + addr + "/runs") },
 		}, nil
 	}
@@ -159,12 +153,13 @@ func (c *remoteCall) visit(key string) (int, []byte, error) {
 	return c.response.StatusCode(), c.response.Body(), err
 }
 
-func parseHTTP(s session) (compareConfig, error) {
-	return parseRounds(s, httpCommand, compareConfig{rounds: 15, time: 400 * time.Millisecond, callers: []int{8, 16, 64, 256}})
-}
-
 // compareHTTP measures over HTTP, and writes the tables.
-func compareHTTP(ctx context.Context, s session, cfg compareConfig) error {
+func compareHTTP(ctx context.Context, s session) error {
+	defaults := compareConfig{rounds: 15, time: 400 * time.Millisecond, callers: []int{8, 16, 64, 256}}
+	cfg, err := parseRounds(s, httpCommand, defaults)
+	if err != nil {
+		return err
+	}
 	s.cores.first, s.cores.last = s.cores.last, s.cores.first // of the server, and of this process and Redis
 	return compareSuite(ctx, s, cfg, httpSuite(cfg.beside))
 }
@@ -173,20 +168,17 @@ func compareHTTP(ctx context.Context, s session, cfg compareConfig) error {
 func httpSuite(beside string) suite {
 	s := suite{
 		contenders: []contender{
-			{group: first, name: "handler", label: "net/http alone", setUp: unprotected(openServed("handler"))},
 			{group: first, name: "raw", label: "raw: the two bare commands in the handler", setUp: firsts(openServed("raw"))},
 			{group: first, name: "onceguard", label: "onceguard", setUp: firsts(openServed("onceguard"))},
-			{group: first, name: "fiber-handler", label: "fiber v3 alone", setUp: unprotected(openServed("fiber-handler"))},
 			{group: first, name: "fiber", label: "fiber v3 idempotency", setUp: firsts(openServed("fiber"))},
 			{group: replay, name: "raw", label: "raw: the bare command in the handler", setUp: replays(openServed("raw"))},
 			{group: replay, name: "onceguard", label: "onceguard", setUp: replays(openServed("onceguard"))},
 			{group: replay, name: "fiber", label: "fiber v3 idempotency", setUp: replays(openServed("fiber"))},
 		},
-		groups: groups,
+		groups: groups[:2],
 		comparisons: []comparison{
 			{"first request / raw", "first/onceguard first/raw"},
 			{"replay / raw", "replay/onceguard replay/raw"},
-			{"first request / net/http alone", "first/onceguard first/handler"},
 			{"first request / fiber", "first/onceguard first/fiber"},
 			{"replay / fiber", "replay/onceguard replay/fiber"},
 		},

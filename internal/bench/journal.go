@@ -17,46 +17,39 @@ import (
 
 const journalCommand = "journal"
 
-func parseJournal(s session) (compareConfig, error) {
-	return parseRounds(s, "bench journal", compareConfig{rounds: 9, time: time.Second, callers: []int{1, 64}})
-}
-
 // journal measures on one server after the other, and writes the tables of all.
-func journal(ctx context.Context, s session, cfg compareConfig) error {
+func journal(ctx context.Context, s session) error {
+	cfg, err := parseRounds(s, "bench journal", compareConfig{rounds: 9, time: time.Second, callers: []int{1, 64}})
+	if err != nil {
+		return err
+	}
 	head, suite := about(ctx), journalSuite()
 	var columns []column
 	for _, program := range databases() {
-		of, description, err := journalOn(ctx, s, cfg, suite, program)
+		of, err := journalOn(ctx, s, cfg, suite, program)
 		if err != nil {
 			return err
 		}
-		head += description
 		columns = append(columns, of...)
 	}
 	if columns == nil {
 		return errors.New("no database server is installed")
 	}
-	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; not pinned\n"+
+	fmt.Fprintf(s.out, "%s- %s of %v; medians (and quartiles); bodies of %s; not pinned; databases with their defaults\n"+
 		"- Pools: as many connections to Redis and to the database as there are callers\n",
-		head, plural(cfg.rounds, "round"), cfg.time, size(bodySize))
-	return suite.writeTables(s.out, columns)
+		head, plural(cfg.rounds, "round"), cfg.time, "1 KiB")
+	suite.writeTables(s.out, columns)
+	return nil
 }
 
-// journalOn measures on the server of that program, and describes it.
-func journalOn(ctx context.Context, s session, cfg compareConfig, suite suite, program string) (
-	columns []column, description string, err error,
-) {
+// journalOn measures on the server of that program.
+func journalOn(ctx context.Context, s session, cfg compareConfig, suite suite, program string) (columns []column, err error) {
 	d, err := startDatabase(ctx, program)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, d.stop()) }()
-	settings, err := d.describe(ctx)
-	if err != nil {
-		return nil, "", err
-	}
-	columns, err = measureColumns(ctx, s, cfg, suite, d)
-	return columns, "- " + d.name + ": " + settings + "\n", err
+	return measureColumns(ctx, s, cfg, suite, d)
 }
 
 // payment is the group of the journal.
@@ -66,16 +59,10 @@ const payment = "payment"
 func journalSuite() suite {
 	return suite{
 		contenders: []contender{
-			{group: payment, name: "alone", label: "the transaction alone", setUp: payments(plainly, unprotectedly, 0, 0)},
-			{group: payment, name: "redis", label: "Redis only", setUp: payments(plainly, protectedly, 1, 0)},
-			{
-				group: payment, name: "transactional", label: "transactional journal",
-				setUp: payments(inJournal(sqljournal.Transactional), protectedly, 1, 1),
-			},
-			{
-				group: payment, name: "intent", label: "intent journal",
-				setUp: payments(inJournal(sqljournal.Intent), protectedly, 1, 1),
-			},
+			{group: payment, name: "alone", label: "the transaction alone", setUp: payments(nil, false)},
+			{group: payment, name: "redis", label: "Redis only", setUp: payments(nil, true)},
+			{group: payment, name: "transactional", label: "transactional journal", setUp: payments(sqljournal.Transactional, true)},
+			{group: payment, name: "intent", label: "intent journal", setUp: payments(sqljournal.Intent, true)},
 		},
 		groups: []group{{payment, "First request with a payment"}},
 		comparisons: []comparison{
@@ -93,49 +80,42 @@ func journalSuite() suite {
 // inTx runs f in a transaction.
 type inTx func(ctx context.Context, f func(*sql.Tx) error) error
 
-// transactor returns how the handler runs its transaction in the database, and what the middleware needs for that.
-type transactor func(d *database) (inTx, []middleware.Option)
-
-func plainly(d *database) (inTx, []middleware.Option) {
-	return func(ctx context.Context, f func(*sql.Tx) error) error {
-		tx, err := d.pool.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		if err := f(tx); err != nil {
-			return errors.Join(err, tx.Rollback())
-		}
-		return tx.Commit()
-	}, nil
-}
-
-func inJournal(newJournal func(*sql.DB, string, ...sqljournal.Option) *sqljournal.Journal) transactor {
-	return func(d *database) (inTx, []middleware.Option) {
-		j := newJournal(d.pool, namespace, d.options...)
-		return func(ctx context.Context, f func(*sql.Tx) error) error { return j.InTx(ctx, nil, f) },
-			[]middleware.Option{middleware.WithJournal(j)}
+func (d *database) inTx(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := d.pool.BeginTx(ctx, nil)
+	if err != nil {
+		return err
 	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
 }
 
-// protector puts the middleware before a handler, or does not.
-type protector func(conditions, http.Handler, []middleware.Option) (h http.Handler, closeStore func() error)
-
-func unprotectedly(_ conditions, h http.Handler, _ []middleware.Option) (http.Handler, func() error) {
-	return h, closeNothing
-}
-
-func protectedly(c conditions, h http.Handler, opts []middleware.Option) (http.Handler, func() error) {
-	protect, closeStore := protection(c, opts...)
-	return protect(h), closeStore
-}
-
-// payments are requests with fresh keys to a handler that inserts a payment. Each leaves so many keys in Redis and rows in
-// the journal.
-func payments(transact transactor, protect protector, keys, rows int) setUp {
+// payments are requests with fresh keys to a handler that inserts a payment: in a transaction of its own or, unless newJournal
+// is nil, in one of that journal; alone or under onceguard, which leaves a key in Redis for each.
+func payments(newJournal func(*sql.DB, string, ...sqljournal.Option) *sqljournal.Journal, protected bool) setUp {
+	keys, rows := 0, 0 // for each request
+	if protected {
+		keys = 1
+	}
+	if newJournal != nil {
+		rows = 1
+	}
 	open := func(_ context.Context, c conditions, s *service) (*site, error) {
 		c.database.allow(c.callers)
-		in, opts := transact(c.database)
-		h, closeStore := protect(c, &cashier{service: s, inTx: in, statement: c.database.insertPayment}, opts)
+		in, closeStore := c.database.inTx, closeNothing
+		var opts []middleware.Option
+		if newJournal != nil {
+			j := newJournal(c.database.pool, namespace, c.database.options...)
+			in = func(ctx context.Context, f func(*sql.Tx) error) error { return j.InTx(ctx, nil, f) }
+			opts = append(opts, middleware.WithJournal(j))
+		}
+		var h http.Handler = &cashier{service: s, inTx: in, statement: c.database.insertPayment}
+		if protected {
+			var protect func(http.Handler) http.Handler
+			protect, closeStore = protection(c, opts...)
+			h = protect(h)
+		}
 		return &site{newVisitor: func() visitor { return newCall(h, c.body).visit }, close: closeStore}, nil
 	}
 	return onSite(open, func(w *web) subject {

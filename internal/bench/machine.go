@@ -60,6 +60,14 @@ func procField(file, name string) string {
 	return "unknown"
 }
 
+// pinned returns a command that is pinned to the core, unless that is empty.
+func pinned(core string, command ...string) *exec.Cmd {
+	if core != "" {
+		command = append([]string{"taskset", "--cpu-list", core}, command...)
+	}
+	return exec.Command(command[0], command[1:]...)
+}
+
 // cores are the first and the last core that may be used. The zero value pins nothing.
 type cores struct{ first, last string }
 

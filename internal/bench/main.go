@@ -14,7 +14,7 @@
 // Contenders are called "group/name", and only those of one group are compared. Each round measures every contender
 // once, group by group, in a random order. A ratio is taken within a round, where both sides were measured within
 // seconds. The tables have the medians of the rounds and the quartiles. Every pool has as many connections as there are
-// callers. A contender that fails is missing in the tables, and the reason is below them. TestContenders runs each
+// callers. A contender that fails ends the run. TestContenders runs each
 // contender for its errors and not for its times.
 //
 // Over HTTP the server is a process of its own and has a core, and the callers share the other one with Redis. To compare two
@@ -40,35 +40,8 @@ import (
 )
 
 // commands are the commands by name. The comparison in process has none.
-var commands = map[string]command{
-	"": commandOf(parseCompare, compare), httpCommand: commandOf(parseHTTP, compareHTTP),
-	journalCommand: commandOf(parseJournal, journal), serveCommand: commandOf(parseServe, serve),
-}
-
-type command func(context.Context, session) error
-
-// commandOf returns a command that parses its flags and runs.
-func commandOf[C any](parse func(session) (C, error), run func(context.Context, session, C) error) command {
-	return func(ctx context.Context, s session) error {
-		cfg, err := parse(s)
-		if err != nil {
-			return err
-		}
-		return run(ctx, s, cfg)
-	}
-}
-
-// parseFlags parses the arguments of s, which are flags only. Every error but [flag.ErrHelp] comes with the usage.
-func parseFlags(flags *flag.FlagSet, s session) error {
-	flags.SetOutput(s.progress)
-	if err := flags.Parse(s.args); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 {
-		flags.Usage()
-		return errors.New("takes flags only")
-	}
-	return nil
+var commands = map[string]func(context.Context, session) error{
+	"": compare, httpCommand: compareHTTP, journalCommand: journal, serveCommand: serve,
 }
 
 // session is what a command runs in.

@@ -25,14 +25,3 @@ func plural(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
-
-// size writes a number of bytes.
-func size(n int) string { return scaled(n, 1024, " B", " KiB", " MiB") }
-
-func scaled(n int, base float64, units ...string) string {
-	value, i := float64(n), 0
-	for value >= base && i < len(units)-1 {
-		value, i = value/base, i+1
-	}
-	return fmt.Sprintf("%.4g%s", value, units[i])
-}

@@ -11,13 +11,6 @@ import (
 	"time"
 )
 
-// limit ends a race after a time, in which every caller gets at least one answer, or after a number of answers of all
-// callers together. The one that is 0 does not count.
-type limit struct {
-	time    time.Duration
-	answers int
-}
-
 // result is what one race came to.
 type result struct {
 	answers []int // by caller
@@ -35,7 +28,7 @@ func sum(numbers []int) int {
 }
 
 // measure empties Redis, races the callers of s, and checks what they have done.
-func measure(ctx context.Context, s *subject, c conditions, l limit) (result, error) {
+func measure(ctx context.Context, s *subject, c conditions, d time.Duration) (result, error) {
 	if err := c.server.clear(ctx); err != nil {
 		return result{}, fmt.Errorf("emptying Redis: %w", err)
 	}
@@ -44,7 +37,7 @@ func measure(ctx context.Context, s *subject, c conditions, l limit) (result, er
 			return result{}, fmt.Errorf("preparing: %w", err)
 		}
 	}
-	r, err := race(s.caller, c.callers, l)
+	r, err := race(s.caller, c.callers, d)
 	// The end comes after a failure too, so that nothing is left to run.
 	if endErr := s.end(ctx, r.answers); err == nil {
 		err = endErr
@@ -52,21 +45,17 @@ func measure(ctx context.Context, s *subject, c conditions, l limit) (result, er
 	return r, err
 }
 
-// race lets the callers repeat what caller returns for each, until the limit or the first error. The time
-// counts from when all callers are ready until the last one is done.
-func race(caller func(i int) func() error, callers int, l limit) (result, error) {
+// race lets the callers repeat what caller returns for each, until the time is over, and at least once, or until the first
+// error. The time counts from when all callers are ready until the last one is done.
+func race(caller func(i int) func() error, callers int, d time.Duration) (result, error) {
 	var (
 		r           = result{answers: make([]int, callers)}
 		over        atomic.Bool
-		left        atomic.Int64
 		failure     atomic.Pointer[error]
 		start       = make(chan struct{})
 		ready, done sync.WaitGroup
 	)
-	left.Store(int64(l.answers))
-	more := func(answers int) bool {
-		return failure.Load() == nil && (answers == 0 || !over.Load()) && (l.answers == 0 || left.Add(-1) >= 0)
-	}
+	more := func(answers int) bool { return failure.Load() == nil && (answers == 0 || !over.Load()) }
 	for i := range callers {
 		ready.Add(1)
 		done.Go(func() {
@@ -86,9 +75,7 @@ func race(caller func(i int) func() error, callers int, l limit) (result, error)
 	ready.Wait()
 	runtime.GC() // of what earlier measurements have left
 	began := time.Now()
-	if l.time > 0 {
-		time.AfterFunc(l.time, func() { over.Store(true) })
-	}
+	time.AfterFunc(d, func() { over.Store(true) })
 	close(start)
 	done.Wait()
 	r.elapsed = time.Since(began)

@@ -6,61 +6,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"os"
+	"os/exec"
 	"strconv"
-	"time"
+	"strings"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceguard/onceguard/internal/child"
 )
 
 // server is a redis-server process, empty at first and without persistence.
 type server struct {
-	addr    string
-	client  *redis.Client // for checks, not for what is measured
-	process *process
+	addr   string
+	client *redis.Client // for checks, not for what is measured
+	run    child.Server
 }
 
 // startRedis returns a server that answers, pinned to the core unless that is empty.
-func startRedis(ctx context.Context, core string) (s *server, err error) {
-	for range 10 { // the port may be in use
-		if s, err = launch(ctx, core); err == nil {
-			return s, nil
-		}
+func startRedis(ctx context.Context, core string) (*server, error) {
+	s := &server{run: child.Server{Name: "redis-server", OnCrash: syscall.SIGKILL, OnStop: syscall.SIGKILL}}
+	s.run.Command = func() *exec.Cmd {
+		return pinned(core, "redis-server", "--port", strconv.Itoa(s.run.Port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
 	}
-	return nil, fmt.Errorf("starting redis-server: %w", err)
-}
-
-func launch(ctx context.Context, core string) (*server, error) {
-	// Ports for outgoing connections are above these.
-	port := strconv.Itoa(10_000 + rand.IntN(10_000))
-	s := &server{addr: "127.0.0.1:" + port}
-	s.process = newProcess(core, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
-	if err := s.process.start(); err != nil {
-		return nil, err
+	s.run.Ready = func(int) bool { return strings.Contains(s.run.Log(), "Ready to accept connections") }
+	var err error
+	if s.run.Dir, err = os.MkdirTemp("", "onceguard-bench-"); err == nil {
+		err = s.run.Start()
 	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(s.run.Dir))
+	}
+	s.addr = s.run.Addr()
 	s.client = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1})
-	pid := strconv.Itoa(s.process.Process.Pid)
-	for range 2000 {
-		// Another server may answer, if it has the port.
-		if s.client.InfoMap(ctx, "server").Item("Server", "process_id") == pid {
-			return s, nil
-		}
-		select {
-		case <-s.process.ended:
-			return nil, fmt.Errorf("it ended at once: %v", s.process.ProcessState)
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), s.stop())
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	return nil, errors.Join(errors.New("no answer"), s.stop())
+	return s, nil
 }
 
 // stop kills the process and returns when it is gone.
-func (s *server) stop() error {
-	s.process.stop()
-	return s.client.Close()
-}
+func (s *server) stop() error { return errors.Join(s.run.Close(), s.client.Close()) }
 
 // clear removes all keys, and sets the counts of commands to 0. Scripts stay.
 func (s *server) clear(ctx context.Context) error {

@@ -34,11 +34,6 @@ type opener func(context.Context, conditions, *service) (*site, error)
 
 func closeNothing() error { return nil }
 
-// openHandler opens a site without middleware.
-func openHandler(_ context.Context, c conditions, s *service) (*site, error) {
-	return &site{newVisitor: func() visitor { return newCall(s, c.body).visit }, close: closeNothing}, nil
-}
-
 // openOurs opens a site under onceguard.
 func openOurs(_ context.Context, c conditions, s *service) (*site, error) {
 	protect, closeStore := protection(c)

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -16,27 +15,20 @@ type table struct {
 	rows    [][]string // each begins with its label
 }
 
-// add adds a row of what cell makes of the scores of those contenders, in all rounds that have all of them. A cell
-// without such a round is empty. A row of empty cells is left out.
-func (t *table) add(label string, cell func(rounds [][]score) string, ids ...string) {
+// add adds a row of the spreads of what value returns for each round.
+func (t *table) add(label, verb string, value func(scores) float64) {
 	row := []string{label}
 	for _, c := range t.columns {
-		text := ""
-		if rounds := each(c.rounds, ids...); len(rounds) > 0 {
-			text = cell(rounds)
+		var values []float64
+		for _, round := range c.rounds {
+			values = append(values, value(round))
 		}
-		row = append(row, text)
+		row = append(row, spreadOf(values).format(verb))
 	}
-	if strings.Join(row[1:], "") != "" {
-		t.rows = append(t.rows, row)
-	}
+	t.rows = append(t.rows, row)
 }
 
-// write writes nothing if there are no rows.
 func (t *table) write(w io.Writer) {
-	if len(t.rows) == 0 {
-		return
-	}
 	fmt.Fprintf(w, "\n### %s\n", t.title)
 	head := []string{""}
 	for _, c := range t.columns {
@@ -48,30 +40,21 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
-// writeTables writes the ratios, the rates of each group, and the failures, which are also its error.
-func (s suite) writeTables(w io.Writer, columns []column) error {
+// writeTables writes the ratios, and the rates of each group.
+func (s suite) writeTables(w io.Writer, columns []column) {
 	ratios := table{title: "Ratios of throughput", columns: columns}
 	for _, c := range s.comparisons {
-		ratios.add(c.label, func(rounds [][]score) string { return of(rounds, ratio).format("%.2f") }, strings.Fields(c.ids)...)
+		ids := strings.Fields(c.ids)
+		ratios.add(c.label, "%.2f", func(round scores) float64 { return ratio(round, ids) })
 	}
 	ratios.write(w)
 	for _, group := range s.groups {
 		rates := table{title: group.title + ", " + s.rate.name, columns: columns}
 		for _, c := range s.contenders {
 			if c.group == group.name {
-				rates.add(c.label, func(rounds [][]score) string {
-					return of(rounds, func(scores []score) float64 { return scores[0].rate / s.rate.size }).format(s.rate.format)
-				}, c.id())
+				rates.add(c.label, s.rate.format, func(round scores) float64 { return round[c.id()] / s.rate.size })
 			}
 		}
 		rates.write(w)
 	}
-	var failures []error
-	for _, c := range columns {
-		for _, failure := range c.failures {
-			fmt.Fprintf(w, "\n**Failed:** %v\n", failure)
-		}
-		failures = append(failures, c.failures...)
-	}
-	return errors.Join(failures...)
 }
