@@ -23,7 +23,11 @@ type exchange struct {
 	in      input
 	pattern string // of the handler's request, once the handler has returned
 
-	// What only the call of the handler needs:
+	*handling // nil before the handler is called: a replay saves its memory
+}
+
+// handling is what only the call of the handler needs.
+type handling struct {
 	exec    Execution
 	product product
 	body    reread.Body

@@ -68,8 +68,10 @@ func (x *exchange) serve(next http.Handler) {
 	}
 	switch result.Kind {
 	case run.Begun:
+		x.handling = new(handling)
 		x.protect(next) // 5 to 8
 	case run.Unprotected:
+		x.handling = new(handling)
 		r := x.request(x.ctx)
 		defer x.removeTemporaryFiles(r)
 		x.pass(next, r, result.Err)

@@ -1,10 +1,10 @@
 package middleware
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/onceguard/onceguard/internal/problem"
 	"github.com/onceguard/onceguard/internal/record"
@@ -129,22 +129,37 @@ func (m *Middleware) readBody(r *http.Request, in *input) *refusal {
 		return m.refused(run.BodyTooLarge, nil)
 	}
 	const trusted = 64 << 10 // bytes: a longer body gets its memory as it comes
-	var body bytes.Buffer
-	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead)
-	if _, err := body.ReadFrom(in.source); err != nil {
+	body, err := readAll(in.source, int(min(max(r.ContentLength, 0), trusted)))
+	if err != nil {
 		return m.refuseBody(err)
 	}
-	switch isEmpty := body.Len() == 0; {
+	switch isEmpty := len(body) == 0; {
 	case isEmpty && hadBody(r):
 		return m.refused(run.KeyFailed, reread.ErrUsed)
 	case isEmpty && r.ContentLength < 0:
 		in.doubt = reread.ErrMaybeUsed
 	}
-	in.body, in.source = body.Bytes(), nil // a key function's copy of it is no longer needed
-	for _, rule := range m.rules {         // all of them now, because a waiter no longer has the body when it compares
+	in.body, in.source = body, nil // a key function's copy of it is no longer needed
+	for _, rule := range m.rules { // all of them now, because a waiter no longer has the body when it compares
 		in.run.Fingerprints = append(in.run.Fingerprints, record.Fingerprint{Kind: rule.kind, Sum: rule.sum(r, in.body)})
 	}
 	return nil
+}
+
+// readAll reads all of r, which should have size bytes.
+func readAll(r io.Reader, size int) ([]byte, error) {
+	b := make([]byte, 0, size+1) // one more, for the Read that returns io.EOF
+	for {
+		b = slices.Grow(b, 1)
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		switch {
+		case err == io.EOF:
+			return b, nil
+		case err != nil:
+			return nil, err
+		}
+	}
 }
 
 // hadBody reports whether the request had a body, by its Content-Length or by a form parsed from it.

@@ -48,6 +48,7 @@ type prediction struct {
 // serveShadow runs the handler, and reports to the observer what would have happened.
 func (x *exchange) serveShadow(next http.Handler) {
 	s := &watched{exchange: x}
+	s.handling = new(handling)
 	predicted := s.predict()
 	r := s.request()
 	switch {

@@ -34,8 +34,9 @@ func (r *Response) Payload() (head, body []byte, ok bool) {
 	if fields > maxFields {
 		return nil, nil, false
 	}
-	text := appendChanges(appendChanges(nil, r.Header), r.Trailer)
-	head = binary.AppendUvarint(nil, uint64(r.Status))
+	var room [512]byte
+	text := appendChanges(appendChanges(room[:0], r.Header), r.Trailer)
+	head = binary.AppendUvarint(make([]byte, 0, len(text)+2*binary.MaxVarintLen16), uint64(r.Status))
 	head = append(binary.AppendUvarint(head, uint64(len(text))), text...)
 	return head, r.Body, true
 }
@@ -77,7 +78,7 @@ var errMalformed = fmt.Errorf("%w: it is not an HTTP response", record.ErrUnread
 // wraps [record.ErrUnreadable].
 //
 // All names and values share one string. The length of header and trailer precedes them, so one pass is enough.
-func Decode(payload []byte) (*Response, error) {
+func Decode(payload []byte) (r Response, err error) {
 	d := decoder{b: payload}
 	status := d.number(999)
 	head := decoder{b: d.take(d.count())}
@@ -85,9 +86,9 @@ func Decode(payload []byte) (*Response, error) {
 
 	header, trailer := head.changes(text), head.changes(text)
 	if d.failed || head.failed || len(head.rest()) > 0 || status < 100 {
-		return nil, errMalformed
+		return Response{}, errMalformed
 	}
-	return &Response{Status: status, Header: header, Trailer: trailer, Body: d.rest()}, nil
+	return Response{Status: status, Header: header, Trailer: trailer, Body: d.rest()}, nil
 }
 
 // decoder reads from b. Once a method has found malformed bytes, failed is set, and every method returns a zero value.
@@ -137,12 +138,19 @@ func (d *decoder) field(text string) string {
 	return text[d.at-taken : d.at]
 }
 
-// changes reads a header or a trailer.
-func (d *decoder) changes(text string) (list []Change) {
-	for n := d.number(min(len(d.b)-d.at, maxFields)); n > 0 && !d.failed; n-- {
+// changes reads a header or a trailer. All values share one slice.
+func (d *decoder) changes(text string) []Change {
+	const least = 3 // bytes of a change
+	n := d.number(min((len(d.b)-d.at)/least, maxFields))
+	list, values := make([]Change, 0, n), make([]string, 0, n)
+	for ; n > 0 && !d.failed; n-- {
 		c := Change{Op: d.op(), Name: d.field(text)}
+		from := len(values)
 		for count := d.count(); count > 0 && !d.failed; count-- {
-			c.Values = append(c.Values, d.field(text))
+			values = append(values, d.field(text))
+		}
+		if len(values) > from {
+			c.Values = values[from:len(values):len(values)]
 		}
 		list = append(list, c)
 	}

@@ -167,7 +167,7 @@ func FuzzDecode(f *testing.F) {
 			wantMalformed(t, "again", b)
 			return
 		}
-		again := payload(t, r)
+		again := payload(t, &r)
 		if !bytes.Equal(again, b) {
 			t.Errorf("%x was read as %x", b, again)
 		}
