@@ -116,7 +116,7 @@ func TestValuesMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		canonical.SumValues(nil, body)
 		runtime.ReadMemStats(&after)
-		if got := int(after.TotalAlloc - before.TotalAlloc); got > 64*len(body)+4096 {
+		if got := int(after.TotalAlloc - before.TotalAlloc); got > 96*len(body)+4096 {
 			t.Errorf("%s: %d bytes allocated for a body of %d", name, got, len(body))
 		}
 	}

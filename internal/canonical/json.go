@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -26,7 +28,7 @@ const maxDepth = 100
 //   - A string escapes half of a surrogate pair (RFC 8259, section 8.2).
 //
 // SumJSON takes linear time, except that sorting may move each byte once for each level of nesting. It needs memory for a
-// few copies of the body, and 40 bytes for each member of the objects that are open. It may overwrite the spare capacity of
+// few copies of the body, and 32 bytes for each member of the objects that are open. It may overwrite the spare capacity of
 // fields.
 func SumJSON(fields []byte, contentType string, body []byte, ignored *Pointers) [sha256.Size]byte {
 	mediaType := MediaType(contentType)
@@ -66,12 +68,29 @@ func AppendJSON(dst, text []byte, ignored *Pointers) (_ []byte, ok bool) {
 }
 
 func appendJSON(dst, text []byte, ignored *Pointers, asDecimals bool) (_ []byte, ok bool) {
-	if !utf8.Valid(text) || !json.Valid(text) {
+	if !utf8.Valid(text) || !json.Valid(text) || hasHalfPair(text) {
 		return dst, false
 	}
-	w := jsonWriter{jsonReader: jsonReader{rest: text}, dst: dst, asDecimals: asDecimals}
+	w := jsonWriter{tokens: json.NewDecoder(bytes.NewReader(text)), dst: dst, asDecimals: asDecimals}
+	w.tokens.UseNumber()
 	w.value(ignored, 0)
 	return w.dst, !w.unclear
+}
+
+// escapes finds the escapes of a JSON text, one after the other. Its group is half of a surrogate pair: encoding/json takes
+// that for U+FFFD.
+var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)`)
+
+// hasHalfPair reports whether a string escapes half of a surrogate pair.
+func hasHalfPair(text []byte) bool {
+	for bytes.Contains(text, []byte(`\u`)) {
+		at := escapes.FindSubmatchIndex(text)
+		if at[2] >= 0 {
+			return true
+		}
+		text = text[at[1]:]
+	}
+	return false
 }
 
 // jsonWriter appends the values of a JSON text to dst, each as its kind and its content:
@@ -84,107 +103,104 @@ func appendJSON(dst, text []byte, ignored *Pointers, asDecimals bool) (_ []byte,
 //
 // No value begins with a closing bracket, and no part does. So the encoding can be decoded again.
 type jsonWriter struct {
-	jsonReader
-	dst     []byte
-	members []jsonMember // of the objects that are open
-	names   []byte       // of these members, folded
-	moved   []byte       // memory for sorting
-
+	tokens     *json.Decoder // of a text that is valid
+	dst        []byte
+	moved      []byte // memory for sorting
 	asDecimals bool
-	number     []byte // memory for a number as a decimal
+	unclear    bool // something was met that two parsers may understand differently; never reset
 }
 
-// jsonMember is a member of an object.
-type jsonMember struct {
-	name, nameEnd int // in jsonWriter.names
-	start, end    int // in dst
+// next returns the next token of the text.
+func (w *jsonWriter) next() json.Token {
+	token, _ := w.tokens.Token() // the text is valid
+	return token
 }
 
 // value appends the next value. at is its place in the pointers, or nil if none leads into it.
 func (w *jsonWriter) value(at *Pointers, depth int) {
-	w.skipSpace()
-	c := w.rest[0]
-	switch c {
-	case '{', '[':
-		if depth == maxDepth {
+	switch v := w.next().(type) {
+	case json.Delim:
+		w.dst = append(w.dst, byte(v))
+		switch {
+		case depth == maxDepth:
 			w.unclear = true
-			return
-		}
-		w.rest = w.rest[1:]
-		w.dst = append(w.dst, c)
-		if c == '{' {
+		case v == '{':
 			w.object(at, depth+1)
-		} else {
+		default:
 			w.array(at, depth+1)
 		}
-	case '"':
-		w.dst = AppendPart(append(w.dst, c), w.text())
-	case 'n', 't', 'f':
-		w.dst = append(w.dst, c)
-		w.literal()
+	case string:
+		w.dst = AppendPart(append(w.dst, '"'), v)
+	case json.Number:
+		w.dst = AppendPart(append(w.dst, '#'), w.number(v))
+	case bool:
+		w.dst = append(w.dst, map[bool]byte{false: 'f', true: 't'}[v])
 	default:
-		w.dst = AppendPart(append(w.dst, '#'), w.decimal(w.literal()))
+		w.dst = append(w.dst, 'n')
 	}
 }
 
-// decimal returns a number as it is encoded. The result is valid until the next call.
-func (w *jsonWriter) decimal(literal []byte) []byte {
+// number returns a number as it is encoded.
+func (w *jsonWriter) number(n json.Number) string {
 	if !w.asDecimals {
-		return literal
+		return string(n)
 	}
-	var ok bool
-	if w.number, ok = appendDecimal(w.number[:0], literal); !ok {
-		w.unclear = true
-	}
-	return w.number
+	decimal, ok := appendDecimal(nil, []byte(n))
+	w.unclear = w.unclear || !ok
+	return string(decimal)
 }
 
 // array appends the rest of an array, whose "[" was read.
 func (w *jsonWriter) array(at *Pointers, depth int) {
-	for i := 0; !w.unclear && !w.takes(']'); i++ {
-		w.takes(',')
+	for i := 0; !w.unclear && w.tokens.More(); i++ {
 		start, inside := len(w.dst), at.element(i)
 		w.value(inside, depth)
 		if inside.end() {
 			w.dst = w.dst[:start]
 		}
 	}
+	w.next()
 	w.dst = append(w.dst, ']')
+}
+
+// jsonMember is a member of an object.
+type jsonMember struct {
+	name       string // folded
+	start, end int    // in dst
 }
 
 // object appends the rest of an object, whose "{" was read.
 func (w *jsonWriter) object(at *Pointers, depth int) {
-	first, firstName := len(w.members), len(w.names)
-	for !w.unclear && !w.takes('}') {
-		w.takes(',')
-		w.skipSpace()
-		m := jsonMember{name: len(w.names), start: len(w.dst)}
-		name := w.text()
-		w.names = appendFolded(w.names, name)
+	var members []jsonMember
+	for !w.unclear && w.tokens.More() {
+		name, start := w.next().(string), len(w.dst)
 		w.dst = AppendPart(w.dst, name)
-		inside := at.member(name) // before value, which uses the memory of name
-		w.takes(':')
-		m.nameEnd = len(w.names)
+		inside := at.member(name)
 		w.value(inside, depth)
 		if inside.end() {
-			w.dst = w.dst[:m.start]
+			w.dst = w.dst[:start]
 		}
-		m.end = len(w.dst)
-		w.members = append(w.members, m)
+		members = append(members, jsonMember{strings.Map(leastFold, name), start, len(w.dst)})
 	}
-	if !w.unclear {
-		w.sort(w.members[first:])
-	}
-	w.members, w.names = w.members[:first], w.names[:firstName]
+	w.next()
+	w.sort(members)
 	w.dst = append(w.dst, '}')
+}
+
+// leastFold returns the least of the characters that are equal to c but for their case, as [strings.EqualFold] compares
+// them.
+func leastFold(c rune) rune {
+	least := c
+	for other := unicode.SimpleFold(c); other != c; other = unicode.SimpleFold(other) {
+		least = min(least, other)
+	}
+	return least
 }
 
 // sort sorts the members of one object, which are the last bytes of dst, by their folded names. That order is the same for
 // all texts, because no two of these names are equal.
 func (w *jsonWriter) sort(members []jsonMember) {
-	compare := func(a, b jsonMember) int {
-		return bytes.Compare(w.names[a.name:a.nameEnd], w.names[b.name:b.nameEnd])
-	}
+	compare := func(a, b jsonMember) int { return strings.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(members, compare) {
 		start := members[0].start
 		w.moved = append(w.moved[:0], w.dst[start:]...)
@@ -195,6 +211,6 @@ func (w *jsonWriter) sort(members []jsonMember) {
 		}
 	}
 	for i := 1; i < len(members); i++ {
-		w.unclear = w.unclear || compare(members[i-1], members[i]) == 0
+		w.unclear = w.unclear || members[i-1].name == members[i].name
 	}
 }

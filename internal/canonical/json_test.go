@@ -368,7 +368,7 @@ func TestJSONMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		canonical.SumJSON(nil, jsonType, body, nil)
 		runtime.ReadMemStats(&after)
-		if got := int(after.TotalAlloc - before.TotalAlloc); got > 64*len(body)+4096 {
+		if got := int(after.TotalAlloc - before.TotalAlloc); got > 96*len(body)+4096 {
 			t.Errorf("%s: %d bytes allocated for a body of %d", name, got, len(body))
 		}
 	}

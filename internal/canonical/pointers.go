@@ -64,11 +64,11 @@ func (p *Pointers) add(token string) *Pointers {
 func (p *Pointers) end() bool { return p != nil && p.isEnd }
 
 // member returns where the pointers lead to in the member of an object, or nil if none does.
-func (p *Pointers) member(name []byte) *Pointers {
+func (p *Pointers) member(name string) *Pointers {
 	if p == nil {
 		return nil
 	}
-	return p.steps[string(name)]
+	return p.steps[name]
 }
 
 // element returns where the pointers lead to in an element of an array, counted from 0, or nil if none does. An index has
@@ -77,6 +77,5 @@ func (p *Pointers) element(i int) *Pointers {
 	if p == nil {
 		return nil
 	}
-	var digits [20]byte
-	return p.steps[string(strconv.AppendInt(digits[:0], int64(i), 10))]
+	return p.steps[strconv.Itoa(i)]
 }
