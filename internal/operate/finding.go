@@ -65,24 +65,6 @@ func (f *Finding) IsUnanswered() bool {
 	return f.State() == lock.Settled && f.Redis.State != lock.Settled && f.Stored == nil && f.Unreadable == nil
 }
 
-// Meaning is Inspection.Meaning, limited by what could not be asked.
-func (f *Finding) Meaning() string {
-	text := f.Inspection.Meaning()
-	switch state := f.State(); {
-	case f.NamesLock && state == lock.Free:
-		return "nobody holds it, or its name is mistyped; the next caller gets it"
-	case f.NamesLock && state == lock.Settled:
-		return "its holder has settled it (lock.Lease.Settle); until this ends, callers get lock.ErrSettled"
-	case f.RedisDown && state == lock.Free:
-		return text + ", unless Redis has its outcome"
-	case state == lock.Abandoned && f.Journaled && !f.HasJournal:
-		return text + ", unless its journal, which cannot be asked here, has its outcome"
-	case f.Unasked && (state == lock.Free || state == lock.Abandoned):
-		return text + ", unless a journal has its outcome"
-	}
-	return text
-}
-
 // Line is one fact.
 type Line struct{ Name, Text string }
 
