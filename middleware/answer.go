@@ -64,7 +64,7 @@ func (x *exchange) answer(result *run.Result) {
 	if err != nil {
 		refusal := x.m.refused(run.Unreadable, errors.Join(result.Err, err))
 		if e := &refusal.event; result.Outcome == run.OutcomeLeaseLost {
-			e.Outcome, e.Settle = LeaseLost, Phase(result.Settle)
+			e.Outcome, e.Settle = LeaseLost, result.Settle
 		}
 		x.refuse(refusal)
 		return
@@ -100,7 +100,7 @@ func (x *exchange) emit(e Event) {
 		return
 	}
 	p := &x.in.run.Phases
-	e.Claim, e.Wait, e.Journal, e.Handler = Phase(p.Claim), Phase(p.Wait), Phase(p.Journal), Phase(p.Operation)
+	e.Claim, e.Wait, e.Journal, e.Handler = p.Claim, p.Wait, p.Journal, p.Operation
 	e.Key, e.Method, e.Pattern = x.m.guard.StorageKey(&x.in.run.Request), x.r.Method, x.pattern
 	if p.Operation.Start.IsZero() {
 		e.Pattern = x.r.Pattern

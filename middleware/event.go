@@ -7,7 +7,7 @@ import (
 )
 
 // Outcome names what happened to a request.
-type Outcome string
+type Outcome = run.Outcome
 
 // Outcomes of a run.
 const (
@@ -124,11 +124,9 @@ type Event struct {
 	Settle  Phase // from the handler's return: the response was stored, in the journal too, or the key was freed
 }
 
-// Phase is a part of the time that a request took.
-type Phase struct {
-	Start    time.Time // with a monotonic reading; zero if the phase did not happen
-	Duration time.Duration
-}
+// Phase is a part of the time that a request took: its Start, with a monotonic reading, and its Duration. Both are zero if the
+// phase did not happen.
+type Phase = run.Phase
 
 // replayEvent returns the Event of a replay.
 func replayEvent(result *run.Result, status int) Event {
@@ -140,7 +138,7 @@ func replayEvent(result *run.Result, status int) Event {
 // eventOf returns the Event of a request whose result this is.
 func eventOf(result *run.Result, status int) Event {
 	return Event{
-		Outcome: Outcome(result.Outcome), Status: status, Err: result.Err, Size: result.Size, Settle: Phase(result.Settle),
+		Outcome: result.Outcome, Status: status, Err: result.Err, Size: result.Size, Settle: result.Settle,
 		FirstRunning: result.First.Running, FirstEnded: result.First.Ended,
 	}
 }

@@ -486,7 +486,7 @@ func (w *failing) Written() bool {
 func TestHalfClosedConnection(t *testing.T) {
 	t.Parallel()
 	g := newGate()
-	s := serveWaiting(t, redistest.Mini(t).Client(t), behind(t, g, payOnce()), middleware.WithMaxWaiters(1))
+	s := serveWaiting(t, redistest.Mini(t).Client(t), behind(t, g, payOnce()), middleware.WithWait(30*time.Second, 1))
 	ask := func() (read func() *http.Response) {
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 		if err != nil {

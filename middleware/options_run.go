@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/onceguard/onceguard/internal/option"
+	"github.com/onceguard/onceguard/internal/run"
 	"github.com/onceguard/onceguard/journal"
 )
 
@@ -142,20 +143,17 @@ func WithJournal(j journal.Journal) Option {
 // wait. If Redis has not recovered when d has passed, the Event reports the error. A client that disconnects gives up its
 // place. net/http takes one that has shut down its write side for disconnected: it gets 409 in-flight.
 //
-// Each waiter needs a connection and a goroutine, but no body; [WithMaxWaiters] limits them. The waiters for a key in
-// one process share their look-ups in Redis, and a message wakes them ([lock.Locker.Wait]). WithWait panics when d is
-// negative.
-func WithWait(d time.Duration) Option {
+// Each waiter needs a connection and a goroutine, but no body. The waiters for a key in one process share their look-ups in
+// Redis, and a message wakes them ([lock.Locker.Wait]).
+//
+// most is one number: how many requests may wait at the same time, over all keys and all handlers wrapped by one
+// middleware value. The default is 1,000. At most a tenth of them, and at least one, may wait for one key, so that a client
+// that repeats its own request does not take the others' places. One more is answered with 409 in-flight at once, and its
+// Event has an error. Requests that run, or are answered without waiting, do not count.
+//
+// WithWait panics when d is negative, when there are two numbers, and when the number is below 1.
+func WithWait(d time.Duration, most ...int) Option {
 	option.Check(d >= 0, "middleware.WithWait: %v is negative", d)
-	return func(o *options) { o.policy.Wait = d }
-}
-
-// WithMaxWaiters limits how many requests may wait at the same time ([WithWait]), over all keys and all handlers
-// wrapped by one middleware value. The default is 1,000. At most a tenth of n, and at least one, may wait for one key, so
-// that a client that repeats its own request does not take the others' places. One more is answered with 409 in-flight
-// at once, and its Event has an error. Requests that run, or are answered without waiting, do not count. It panics when
-// n is below 1.
-func WithMaxWaiters(n int) Option {
-	option.Check(n >= 1, "middleware.WithMaxWaiters: %d is below 1", n)
-	return func(o *options) { o.policy.MaxWaiters = n }
+	limit := run.MaxWaiters("middleware.WithWait", most)
+	return func(o *options) { o.policy.Wait, o.policy.MaxWaiters = d, limit }
 }

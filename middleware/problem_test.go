@@ -153,7 +153,7 @@ func TestReferenceOutcomes(t *testing.T) {
 		p, ok := problems()[name]
 		isListed := false
 		for _, outcome := range p.outcomes {
-			isListed = isListed || outcome == middleware.Outcome(a.Outcome)
+			isListed = isListed || outcome == a.Outcome
 		}
 		if seen[name] = true; !ok || p.status != sent.Status || p.retry != a.Retry && !p.both || !isListed {
 			t.Errorf("%s: %+v, the table has %+v", name, a, p)

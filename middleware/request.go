@@ -46,7 +46,7 @@ func (o *options) refused(kind run.Kind, err error) *refusal {
 	if status, ok := o.statuses[p.Type]; ok {
 		p.Status = status
 	}
-	return &refusal{p, Event{Outcome: Outcome(kind.Answer().Outcome), Status: p.Status, Err: err}}
+	return &refusal{p, Event{Outcome: kind.Answer().Outcome, Status: p.Status, Err: err}}
 }
 
 // way is how a request proceeds once it is read.

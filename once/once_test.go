@@ -128,7 +128,7 @@ func awaitWaiters(t *testing.T, locker *lock.Locker, n int) {
 
 func TestWaitEnds(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
-		d, g := open(t, b, once.WithWait(time.Hour), once.WithMaxWaiters(1)), newGate()
+		d, g := open(t, b, once.WithWait(time.Hour, 1)), newGate()
 		done := d.inBackground(g, d.charge)
 		ctx, cancel := context.WithCancel(t.Context())
 		answers := make(chan answer, 1)

@@ -51,19 +51,17 @@ func WithRetention(d time.Duration) Option {
 // A waiter never calls its function. If the other call ends without a result, the waiter gets [ErrFailed], and a later
 // call may run. With [WithAtMostOnce] or an intent journal it gets [ErrOutcomeUnknown] if the outcome is unknown, and
 // no later call runs. An error of Redis does not end a wait. The waiters for a key in one process share their look-ups
-// in Redis, and a message wakes them. Once only an intent journal has the run, each waiter polls the journal. WithWait
-// panics when d is negative.
-func WithWait(d time.Duration) Option {
+// in Redis, and a message wakes them. Once only an intent journal has the run, each waiter polls the journal.
+//
+// most is one number: how many calls may wait at the same time, over all keys of one Guard. The default is 1,000. At most a
+// tenth of them, and at least one, may wait for one key, so that the calls for it do not take the others' places. One more
+// gets [ErrInFlight] at once, and its Event has an error.
+//
+// WithWait panics when d is negative, when there are two numbers, and when the number is below 1.
+func WithWait(d time.Duration, most ...int) Option {
 	option.Check(d >= 0, "once.WithWait: %v is negative", d)
-	return func(o *options) { o.policy.Wait = d }
-}
-
-// WithMaxWaiters limits how many calls may wait at the same time ([WithWait]), over all keys of one Guard. The default
-// is 1,000. At most a tenth of n, and at least one, may wait for one key, so that the calls for it do not take the
-// others' places. One more gets [ErrInFlight] at once, and its Event has an error. It panics when n is below 1.
-func WithMaxWaiters(n int) Option {
-	option.Check(n >= 1, "once.WithMaxWaiters: %d is below 1", n)
-	return func(o *options) { o.policy.MaxWaiters = n }
+	limit := run.MaxWaiters("once.WithWait", most)
+	return func(o *options) { o.policy.Wait, o.policy.MaxWaiters = d, limit }
 }
 
 // WithMaxDuration limits how long a function may run. The default is 60 s. After d its context is done, with the cause

@@ -21,8 +21,7 @@ func TestPanics(t *testing.T) {
 	intent, none := once.WithJournal(newJournal(true)), lock.None("test")
 	for name, fs := range map[string][]func(){
 		"once.WithRetention":      {func() { once.WithRetention(time.Microsecond) }},
-		"once.WithWait":           {func() { once.WithWait(-1) }},
-		"once.WithMaxWaiters":     {func() { once.WithMaxWaiters(0) }},
+		"once.WithWait":           {func() { once.WithWait(-1) }, func() { once.WithWait(0, 0) }},
 		"once.WithMaxDuration":    {func() { once.WithMaxDuration(0) }},
 		"once.WithCompression":    {func() { once.WithCompression(-1) }},
 		"once.WithCodec":          {func() { once.WithCodec(json.Marshal, nil) }, func() { once.WithCodec(nil, json.Unmarshal) }},

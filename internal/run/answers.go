@@ -38,7 +38,7 @@ const (
 	KindCount // how many there are
 )
 
-// Outcome is what an observer is told. The doors have types of their own for it, with the same text.
+// Outcome is what an observer is told. The doors export it.
 type Outcome string
 
 // The outcomes that code names. The others are in the table.

@@ -15,7 +15,7 @@ var (
 	errAbandoned      = errors.New("onceguard: an earlier run has left its key without an outcome, or its process died")
 	errNoOutcome      = errors.New("onceguard: an earlier run ended with an unknown outcome, and is not repeated")
 	errUnfinished     = errors.New("onceguard: the journal has an earlier run without an outcome, whose time is over")
-	errTooManyWaiting = errors.New("onceguard: too many are waiting, or too many for this key (WithMaxWaiters)")
+	errTooManyWaiting = errors.New("onceguard: too many are waiting, or too many for this key (WithWait)")
 )
 
 // byRedis returns what follows from what the key holds: a record, another run's claim, or nothing. The State is Free only

@@ -28,8 +28,16 @@ type Policy struct {
 // DefaultPolicy returns the policy of a user who has chosen nothing.
 func DefaultPolicy(door record.Door) Policy {
 	return Policy{
-		Retention: 24 * time.Hour, MaxWaiters: 1000, MaxDuration: 60 * time.Second, Codec: record.Codec{Door: door},
+		Retention: 24 * time.Hour, MaxWaiters: MaxWaiters("", nil), MaxDuration: 60 * time.Second, Codec: record.Codec{Door: door},
 	}
+}
+
+// MaxWaiters returns how many may wait: the number in most, or 1,000. It panics when there are two numbers, and when the
+// number is below 1. The message names caller, an option.
+func MaxWaiters(caller string, most []int) int {
+	most = append(most[:len(most):len(most)], 1000)
+	option.Check(len(most) <= 2 && most[0] >= 1, "%s: %v: not one number of 1 or more", caller, most[:len(most)-1])
+	return most[0]
 }
 
 // retentionFor returns how long a record is kept for which the operation or the policy has asked for retention.

@@ -14,7 +14,7 @@ type leased struct{}
 
 func (leased) admit(r *Run) Result {
 	// So that the lease also runs out if the operation never starts.
-	r.renewUntil(r.Phases.Claim.End().Add(r.guard.MaxDuration))
+	r.renewUntil(r.Phases.Claim.end().Add(r.guard.MaxDuration))
 	return Result{Kind: Begun}
 }
 

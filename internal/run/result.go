@@ -56,5 +56,4 @@ type Phase struct {
 // PhaseSince returns the phase from start to now.
 func PhaseSince(start time.Time) Phase { return Phase{start, time.Since(start)} }
 
-// End returns when the phase ended.
-func (p Phase) End() time.Time { return p.Start.Add(p.Duration) }
+func (p Phase) end() time.Time { return p.Start.Add(p.Duration) }

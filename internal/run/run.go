@@ -97,7 +97,7 @@ func (r *Run) CutOff() (expired error) {
 	}
 	p := &r.Phases.Operation
 	*p = PhaseSince(p.Start)
-	r.completed = p.End()
+	r.completed = p.end()
 	r.control.CutOff()
 	r.protection.cutOff()
 	return r.ctx.end(r.completed)

@@ -248,7 +248,7 @@ func TestRecord(t *testing.T) {
 			claim, err := locker.Look(t.Context(), "k")
 			rec, decodeErr := new(record.Codec).Decode(locker.StorageKey("k"), claim.Value)
 			if err != nil || decodeErr != nil || rec.Trace != trace || rec.Fingerprint != req.Fingerprints[0] ||
-				rec.Completed.Sub(req.Phases.Operation.End()).Abs() > time.Millisecond {
+				rec.Completed.Sub(req.Phases.Operation.Start.Add(req.Phases.Operation.Duration)).Abs() > time.Millisecond {
 				t.Errorf("%v, %v, %+v of %+v", err, decodeErr, rec, req.Phases)
 			}
 			if p.asked != test.asked {

@@ -171,7 +171,7 @@ func TestMaxWaiters(t *testing.T) {
 					req.StorageKey = key
 					result := g.Wait(t.Context(), req, inFlight)
 					want(t, result, run.InFlight, run.OutcomeInFlight)
-					if result.Err == nil || !strings.Contains(result.Err.Error(), "WithMaxWaiters") || time.Since(start) != 0 {
+					if result.Err == nil || !strings.Contains(result.Err.Error(), "WithWait") || time.Since(start) != 0 {
 						t.Errorf("%s: %v, after %v", key, result.Err, time.Since(start))
 					}
 				}

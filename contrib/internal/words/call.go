@@ -12,8 +12,8 @@ import (
 // does not have is empty.
 func OfCall(e *once.Event) *middleware.Event {
 	return &middleware.Event{
-		Outcome: middleware.Outcome(e.Outcome), Key: e.Key, Err: e.Err, Size: e.Size, Age: e.Age, Pending: errors.Is(e.Err, lock.ErrPending),
-		Claim: middleware.Phase(e.Claim), Wait: middleware.Phase(e.Wait), Journal: middleware.Phase(e.Journal),
-		Handler: middleware.Phase(e.Run), Settle: middleware.Phase(e.Settle),
+		Outcome: e.Outcome, Key: e.Key, Err: e.Err, Size: e.Size, Age: e.Age, Pending: errors.Is(e.Err, lock.ErrPending),
+		Claim: e.Claim, Wait: e.Wait, Journal: e.Journal,
+		Handler: e.Run, Settle: e.Settle,
 	}
 }
