@@ -115,40 +115,6 @@ func TestResolvedLikeARun(t *testing.T) {
 	})
 }
 
-func TestResolvedAsNothingHappened(t *testing.T) {
-	both(t, func(t *testing.T, b redistest.Backend) {
-		stranded := true
-		pay := payOnce()
-		s := serve(t, b, func(w http.ResponseWriter, r *http.Request) {
-			if stranded {
-				unknown(w, r)
-				return
-			}
-			pay(w, r)
-		}, middleware.WithAtMostOnce())
-		info := s.strand(b, "k1")
-		stranded = false
-		s.want(s.send(), http.StatusConflict, middleware.OutcomeUnknown)
-		if err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, middleware.NothingHappened()); err != nil {
-			t.Fatal(err)
-		}
-		s.want(s.send(), http.StatusCreated, middleware.Executed)
-		s.want(s.send(), http.StatusCreated, middleware.Replayed)
-		err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, middleware.NothingHappened())
-		if !errors.Is(err, lock.ErrChanged) {
-			t.Errorf("again: %v, want ErrChanged", err)
-		}
-		settled := s.inspect("k1")
-		for _, said := range []middleware.Resolution{middleware.NothingHappened(), middleware.Responded(200, nil, nil)} {
-			if err := middleware.Resolve(t.Context(), s.locker, info.Key, settled.Token, said); !errors.Is(err, middleware.ErrSettled) {
-				t.Errorf("the token of a value: %v, want ErrSettled", err)
-			}
-		}
-		s.want(s.send(), http.StatusCreated, middleware.Replayed)
-		s.wantRuns(2)
-	})
-}
-
 func TestWrongResolutions(t *testing.T) {
 	both(t, func(t *testing.T, b redistest.Backend) {
 		s := serve(t, b, unknown, middleware.WithAtMostOnce())
@@ -193,6 +159,12 @@ func TestWrongResolutions(t *testing.T) {
 		}
 		if now := s.inspect("k1"); now.State != lock.Abandoned || now.Token != info.Token {
 			t.Errorf("%+v, want the claim as it was", now)
+		}
+		for _, want := range []error{nil, lock.ErrChanged} {
+			err := middleware.Resolve(t.Context(), s.locker, info.Key, info.Token, middleware.NothingHappened())
+			if now := s.inspect("k1"); !errors.Is(err, want) || now.State != lock.Free {
+				t.Errorf("%v and %+v, want %v and a free key", err, now, want)
+			}
 		}
 	})
 }

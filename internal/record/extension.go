@@ -2,7 +2,7 @@ package record
 
 import (
 	"encoding/hex"
-	"fmt"
+	"regexp"
 )
 
 // An extension is a list of fields, each of which is
@@ -28,22 +28,19 @@ const (
 // The zero Trace means that there is none: an id of zeros is invalid.
 type Trace [16 + 8 + 1]byte
 
+var traceparent = regexp.MustCompile("^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$")
+
 // ParseTrace returns a traceparent of version 00 as a Trace, and the zero Trace for anything else.
-func ParseTrace(traceparent string) (t Trace) {
-	const (
-		length                  = 55
-		traceAt, spanAt, flagAt = 3, 36, 53
-	)
-	if len(traceparent) != length || traceparent[:traceAt] != "00-" || traceparent[spanAt-1] != '-' || traceparent[flagAt-1] != '-' {
+func ParseTrace(text string) (t Trace) {
+	parts := traceparent.FindStringSubmatch(text)
+	if parts == nil {
 		return Trace{}
 	}
-	digits := traceparent[traceAt:spanAt-1] + traceparent[spanAt:flagAt-1] + traceparent[flagAt:]
-	b, err := hex.DecodeString(digits)
-	if err != nil || hasNoID(b) || hex.EncodeToString(b) != digits { // upper case is invalid
+	b, err := hex.DecodeString(parts[1] + parts[2] + parts[3])
+	if err != nil || hasNoID(b) {
 		return Trace{}
 	}
-	copy(t[:], b)
-	return t
+	return Trace(b)
 }
 
 // hasNoID reports whether an id in b, which are the bytes of a Trace, is all zeros.
@@ -53,14 +50,11 @@ func hasNoID(b []byte) bool {
 
 // String returns the traceparent, and "" for the zero Trace.
 func (t Trace) String() string {
-	if t == (Trace{}) { // here, so that a zero Trace is not copied to the heap
+	if t == (Trace{}) {
 		return ""
 	}
-	return t.format()
-}
-
-func (t Trace) format() string {
-	return fmt.Sprintf("00-%x-%x-%x", t[:16], t[16:24], t[24:])
+	h := hex.EncodeToString(t[:])
+	return "00-" + h[:32] + "-" + h[32:48] + "-" + h[48:]
 }
 
 // appendExtension appends the extension of r.

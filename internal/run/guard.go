@@ -73,9 +73,9 @@ func New(door string, locker *lock.Locker, p Policy) *Guard {
 	check(!locker.IsNone() || !p.AtMostOnce,
 		"WithAtMostOnce: cannot be kept without Redis (lock.None); the intent journal promises it already")
 	if p.Journal != nil {
-		locks, _, _ := strings.Cut(locker.StorageKey(""), ":{")
-		notes := p.Journal.Namespace()
-		option.Check(notes == locks, "%s.WithJournal: the journal has the namespace %q, and the locker %q", door, notes, locks)
+		namespace, _, _ := strings.Cut(locker.StorageKey(""), ":{")
+		other := p.Journal.Namespace()
+		option.Check(other == namespace, "%s.WithJournal: the journal has the namespace %q, and the locker %q", door, other, namespace)
 	}
 	return &Guard{locker: locker, Policy: p, ask: newAsker(p.Journal, locker)}
 }

@@ -23,13 +23,10 @@ func (b *breaker) open() bool {
 	return 0 < remaining && remaining <= int64(redisPause) // more remains only if the clock was set back
 }
 
-// trip opens the breaker after a failure.
-func (b *breaker) trip() { b.until.Store(time.Now().Add(redisPause).UnixNano()) }
-
-// tripAfter trips the breaker if err, of any command for a key, means that Redis did not answer.
+// tripAfter opens the breaker if err, of any command for a key, means that Redis did not answer.
 func (b *breaker) tripAfter(ctx context.Context, err error) {
 	if err != nil && isUnanswered(ctx, err) && !errors.Is(err, lock.ErrLost) {
-		b.trip()
+		b.until.Store(time.Now().Add(redisPause).UnixNano())
 	}
 }
 

@@ -38,11 +38,11 @@ func TestBreaker(t *testing.T) {
 			}
 		}
 		wantOpen(false)
-		b.trip()
+		b.tripAfter(t.Context(), lock.ErrPending)
 		wantOpen(true)
 		time.Sleep(redisPause - time.Nanosecond)
 		wantOpen(true)
-		b.trip()
+		b.tripAfter(t.Context(), lock.ErrPending)
 		time.Sleep(redisPause - time.Nanosecond)
 		wantOpen(true)
 		time.Sleep(time.Nanosecond)
