@@ -165,12 +165,10 @@ func TestJSONMemory(t *testing.T) {
 		"numbers in an array": `{"x":[` + repeat("1,") + `1],"id":"a"}`,
 		"empty objects":       `[` + repeat("{},") + `1]`,
 		"members":             `{` + repeat(`"":1,`) + `"id":"a"}`,
-		"an event":            `{"x":[` + repeat(`{"object":"charge","amount":1250,"paid":true},`) + `1],"id":"a"}`,
 	} {
-		r := withBody(jsonType, body)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _ = keyfunc.JSON("/id")(r)
+		_, _ = keyfunc.JSON("/id")(withBody(jsonType, body))
 		runtime.ReadMemStats(&after)
 		if got := int(after.TotalAlloc - before.TotalAlloc); got > 96*len(body) {
 			t.Errorf("%s: %d bytes allocated for a body of %d", name, got, len(body))
