@@ -149,7 +149,7 @@ func (s *shop) key(key string) string {
 // run runs a command on the shop's Redis.
 func (s *shop) run(line string, more ...string) result {
 	s.t.Helper()
-	return onceguard(s.t, Environment{}, line, append(more, "-redis", s.url)...)
+	return onceguard(s.t, Environment{}, line, append(more, "-redis", s.url, "-timeout", "1m")...)
 }
 
 // token returns the token that inspect prints.

@@ -34,6 +34,7 @@ func TestInspect(t *testing.T) {
 	s.run("inspect "+s.key("k2")).want(exitDone, "settled: retries get the stored response",
 		"stored   status 201, a body of 0 bytes", "token    value-", "ends     in 2", "settled  20")
 	s.run("inspect -json "+s.key("k2")).want(exitDone, `"stored":{"completed_at":"20`, `"status":201}`)
+	s.run("inspect -keys-file "+writeFile(t, strings.Repeat("ab", keySize))+" "+s.key("k2")).want(exitDone, "stored   status 201") // in plaintext
 	hash := key[strings.Index(key, "}")+1:]
 	for _, words := range []string{key, "-namespace shop " + hash, "-namespace shop urn:onceguard:key:" + hash} {
 		s.run("inspect -json "+words).want(exitDone, `"key":"`+key+`"`, `"state":"abandoned","token":"`, `"claimed_at":"20`, `"hold_left_ms":86`)

@@ -101,8 +101,8 @@ func TestRedisFails(t *testing.T) {
 		"redis://" + server.Addr():                     "NOAUTH",
 	} {
 		env := Environment{Getenv: func(name string) string { return map[string]string{"REDIS_URL": url}[name] }}
-		onceguard(t, env, "inspect -timeout 2s "+someKey).want(exitFailed, want).hides("secret")
-		onceguard(t, env, "scan -namespace shop -timeout 2s").want(exitFailed, want).hides("secret")
+		onceguard(t, env, "inspect -timeout 30s "+someKey).want(exitFailed, want).hides("secret")
+		onceguard(t, env, "scan -namespace shop -timeout 30s").want(exitFailed, want).hides("secret")
 		onceguard(t, env, "inspect -help").want(exitDone).hides("secret")
 	}
 	onceguard(t, Environment{}, "inspect "+someKey+" -redis redis://:right@"+server.Addr()).want(exitFree)

@@ -137,7 +137,7 @@ func onceguard(t *testing.T, redisURL, journalURL, line string, stdin ...string)
 	t.Helper()
 	var stdout, stderr strings.Builder
 	env := map[string]string{"REDIS_URL": redisURL, "JOURNAL_URL": journalURL}
-	code := operate.Run(t.Context(), strings.Fields(line), operate.Environment{
+	code := operate.Run(t.Context(), append(strings.Fields(line), "-timeout", "1m"), operate.Environment{
 		Stdin: strings.NewReader(strings.Join(stdin, "")), Stdout: &stdout, Stderr: &stderr,
 		User: "ops", OpenJournal: openJournal, Getenv: func(name string) string { return env[name] },
 	})
