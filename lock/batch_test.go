@@ -65,7 +65,7 @@ func TestBatch(t *testing.T) {
 				t.Errorf("%s: %v", key, err)
 			}
 		}
-		if drop.Wait(t); p.RoundTrips() > n/3 {
+		if drop.Wait(t); p.RoundTrips() > n/2 {
 			t.Errorf("%d claims in %d round trips", n, p.RoundTrips())
 		}
 		inspect(t, rival, keys[lost], lock.Held)

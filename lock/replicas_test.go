@@ -62,10 +62,13 @@ func TestReplicaIsStopped(t *testing.T) {
 			for what, do := range map[string]func() (lock.Claim, error){
 				"Claim": func() (lock.Claim, error) { return locker.Claim(ctx, "value", nil, 0) },
 				"Look":  func() (lock.Claim, error) { return locker.Look(ctx, "value") },
-				"Wait": func() (lock.Claim, error) {
-					ctx, cancel := context.WithTimeout(ctx, time.Second)
-					defer cancel()
-					return locker.Wait(ctx, "value")
+				"Wait": func() (claim lock.Claim, err error) {
+					for limit := time.Second; limit < time.Minute && !errors.Is(err, lock.ErrSettled); limit *= 2 {
+						ctx, cancel := context.WithTimeout(ctx, limit) // too short for a poll on a busy machine
+						claim, err = locker.Wait(ctx, "value")
+						cancel()
+					}
+					return claim, err
 				},
 			} {
 				claim, err := do()
