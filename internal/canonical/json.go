@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -77,20 +77,24 @@ func appendJSON(dst, text []byte, ignored *Pointers, asDecimals bool) (_ []byte,
 	return w.dst, !w.unclear
 }
 
-// escapes finds the escapes of a JSON text, one after the other. Its group is half of a surrogate pair: encoding/json takes
-// that for U+FFFD.
-var escapes = regexp.MustCompile(`\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u([dD][89a-fA-F]..)|.)`)
-
-// hasHalfPair reports whether a string escapes half of a surrogate pair.
+// hasHalfPair reports whether a string of a valid text escapes half of a surrogate pair: encoding/json takes that for U+FFFD.
 func hasHalfPair(text []byte) bool {
-	for bytes.Contains(text, []byte(`\u`)) {
-		at := escapes.FindSubmatchIndex(text)
-		if at[2] >= 0 {
+	afterHigh := false // the escape before was the first half of a pair
+	for {
+		at := bytes.IndexByte(text, '\\')
+		if at < 0 || afterHigh && at > 0 {
+			return afterHigh
+		}
+		half, length := byte(0), 2
+		if text = text[at:]; text[1] == 'u' {
+			unit, _ := strconv.ParseUint(string(text[2:6]), 16, 16)
+			half, length = byte(unit>>10), 6
+		}
+		if afterHigh != (half == 0xdc00>>10) {
 			return true
 		}
-		text = text[at[1]:]
+		afterHigh, text = half == 0xd800>>10, text[length:]
 	}
-	return false
 }
 
 // jsonWriter appends the values of a JSON text to dst, each as its kind and its content:
