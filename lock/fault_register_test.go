@@ -1,11 +1,17 @@
 package lock_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/onceguard/onceguard/internal/redistest"
 	"github.com/onceguard/onceguard/lock"
@@ -36,19 +42,33 @@ func (r *register) enter(lease *lock.Lease) {
 	r.inside = append(r.inside, lease)
 }
 
+// read returns the value, to a caller that is about to change it.
+func (r *register) read(fence int64) (value int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.value, r.admit(fence)
+}
+
 func (r *register) write(fence int64, value int) (ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if fence < r.fence {
-		r.refused++
+	if !r.admit(fence) {
 		return false
 	}
-	r.fence = fence
 	if value != r.value+1 {
 		r.overlaps = append(r.overlaps, fmt.Sprintf("%d writes %d over %d", fence, value, r.value))
 	}
 	r.value = value
 	r.writes++
+	return true
+}
+
+func (r *register) admit(fence int64) bool {
+	if fence < r.fence {
+		r.refused++
+		return false
+	}
+	r.fence = fence
 	return true
 }
 
@@ -122,3 +142,142 @@ func wantNoClaims(t *testing.T, b redistest.Backend) {
 }
 
 func isFence(key string) bool { return len(key) < 20 && key[len(key)-len("fence"):] == "fence" }
+
+// Clients that add one to the register, and the server, are stopped or killed again and again. No update is lost,
+// although a client does not check its lease between the lock and the write.
+//
+// fault: client SIGSTOP longer than the TTL, then SIGCONT
+// fault: redis-server kill -9, restarted empty
+// fault: redis-server SIGSTOP, longer
+func TestRegisterLosesNoUpdate(t *testing.T) {
+	t.Parallel()
+	r, server := &register{}, redistest.Start(t)
+	addr := r.serve(t)
+	var clients []*redistest.Process
+	for range 3 {
+		clients = append(clients, redistest.Run(t, "adder", server.Addr(), addr))
+	}
+	rng := rand.New(rand.NewPCG(faultSeed(t), 1))
+	for range redistest.Rounds(8, 20) {
+		pause := time.Duration(rng.Int64N(int64(2 * adderTTL)))
+		switch n := rng.IntN(10); {
+		case n < 7:
+			client := clients[rng.IntN(len(clients))]
+			client.Pause(t)
+			time.Sleep(pause)
+			client.Resume(t)
+		case n < 8:
+			server.Pause(t)
+			time.Sleep(pause)
+			server.Resume(t)
+		default:
+			server.Kill(t)
+			server.Restart(t)
+		}
+		time.Sleep(pause / 2)
+	}
+	for _, client := range clients {
+		if err := client.Wait(t); err != nil {
+			t.Error(err)
+		}
+	}
+	r.check(t)
+	if r.writes < 10 {
+		t.Errorf("%d writes: too few to tell anything", r.writes)
+	}
+	time.Sleep(adderTTL)
+	wantNoClaims(t, server)
+}
+
+// serve lets client processes use the register, by lines: "read FENCE" and "write FENCE VALUE", answered with the
+// value. One that is refused is hung up on.
+func (r *register) serve(t *testing.T) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { r.talk(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		all.Wait() // the clients have gone before
+	})
+	return listener.Addr().String()
+}
+
+func (r *register) talk(conn net.Conn) {
+	defer conn.Close()
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		var what string
+		var fence int64
+		var value int
+		_, _ = fmt.Sscan(lines.Text(), &what, &fence, &value) // a read has no value
+		ok := false
+		if what == "read" {
+			value, ok = r.read(fence)
+		} else {
+			ok = r.write(fence, value)
+		}
+		if !ok {
+			return
+		}
+		if _, err := fmt.Fprintln(conn, value); err != nil {
+			return
+		}
+	}
+}
+
+const adderTTL = 300 * time.Millisecond
+
+// adder is a client process that adds one to the register under the lock, until there is no more input.
+func adder(args []string, in io.Reader, _ io.Writer) error {
+	client := redis.NewClient(&redis.Options{Addr: args[0]})
+	defer client.Close()
+	locker := lock.New(client, "test", lock.WithTTL(adderTTL), lock.WithFencing())
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, in)
+		cancel()
+	}()
+	for ctx.Err() == nil {
+		lease, err := locker.Acquire(ctx, "k")
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // the server is away
+			continue
+		}
+		if err := add(args[1], lease.Fence()); err != nil {
+			return err
+		}
+		_ = lease.Release(ctx) // lost, perhaps
+	}
+	end, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	return locker.Close(end)
+}
+
+// add adds one to the register. That it is refused is no error.
+func add(register string, fence int64) error {
+	conn, err := net.Dial("tcp", register)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	fmt.Fprintln(conn, "read", fence)
+	value := 0
+	if _, err := fmt.Fscan(conn, &value); err != nil {
+		return nil
+	}
+	time.Sleep(rand.N(10 * time.Millisecond))
+	fmt.Fprintln(conn, "write", fence, value+1)
+	_, _ = fmt.Fscan(conn, &value)
+	return nil
+}

@@ -246,9 +246,9 @@ func TestRetry(t *testing.T) {
 				defer cancel()
 				synctest.Wait()
 				begin, tries := time.Now(), 0
-				background.Retry(ctx, begin.Add(test.limit), func() bool {
+				background.NewTurns(1, time.Second).Retry(ctx, begin.Add(test.limit), func() (done, answered bool) {
 					tries++
-					return tries == test.doneAfter
+					return tries == test.doneAfter, false
 				})
 				if tries < test.tries[0] || tries > test.tries[1] {
 					t.Errorf("%d tries, want %v", tries, test.tries)

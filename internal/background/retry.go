@@ -34,7 +34,7 @@ func (r *Room) Take(n int64) (free func()) {
 	return func() { r.used.Add(-n) }
 }
 
-// Turns are taken by those that retry, so that a server that recovers is not overrun. Nil has a turn for each at once.
+// Turns are taken by those that retry, so that a server that recovers is not overrun.
 type Turns struct {
 	taken    chan struct{}
 	patience time.Duration
@@ -74,17 +74,9 @@ func (t *Turns) Retry(ctx context.Context, deadline time.Time, try func() (done,
 	}
 }
 
-// Retry is Turns.Retry for any number of callers.
-func Retry(ctx context.Context, deadline time.Time, try func() (done bool)) {
-	(*Turns)(nil).Retry(ctx, deadline, func() (done, answered bool) { return try(), false })
-}
-
 // take waits until one of the turns is free. Once ctx is done, it waits no longer than patience, because Close waits for
 // all: the caller then goes on without a turn.
 func (t *Turns) take(ctx context.Context) (endTurn func()) {
-	if t == nil {
-		return func() {}
-	}
 	endTurn = func() { <-t.taken }
 	select {
 	case t.taken <- struct{}{}:
