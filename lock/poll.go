@@ -53,8 +53,8 @@ func (l *waitList) watch() {
 	}
 }
 
-// pause returns how long watch waits for a message: a random time below bound, but not much longer than lasts, if that
-// is known.
+// pause returns how long watch waits for a message: a random time below bound, or until the state has ended, if it is
+// known that it lasts less.
 func pause(bound, lasts time.Duration) time.Duration {
 	d := background.Jitter(bound)
 	if lasts > 0 && lasts < d {

@@ -193,7 +193,7 @@ func ExampleJournal_Sweep() {
 		n, err := journal.Sweep(ctx, 2*time.Minute, time.Minute, func(ctx context.Context, u sqljournal.Unfinished) error {
 			paid, err := wasPaid(ctx, u.Note)
 			if err != nil {
-				return err // it is handed out again when the lease of a minute is over
+				return err // it is handed out again after a minute, the third argument
 			}
 			if !paid {
 				return u.Free(ctx, db) // a retry runs

@@ -23,7 +23,7 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 	switch g.classify(req, &found, err) {
 	case claimGranted:
 		return r.begin(found.Lease, nil)
-	case claimNotNeeded:
+	case journalAlone:
 		if errors.Is(err, lock.ErrNoRedis) {
 			err = nil
 		}
@@ -46,7 +46,7 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 
 // claimed is what has come of a claim, or of the look at a key that is too old. The first row that fits counts:
 //
-//	claimNotNeeded  without Redis, or Redis does not answer and Policy.mayRunWithoutLease: the journal protects the run alone
+//	journalAlone    without Redis, or Redis does not answer and Policy.mayRunWithoutLease: the journal protects the run alone
 //	claimInDoubt    the same for a key that is too old; or Redis cannot confirm its record: the journal may have it
 //	claimWaived     Redis does not answer, and Policy.mayFailOpen
 //	claimFailed     any other error
@@ -56,7 +56,7 @@ func (g *Guard) Begin(ctx context.Context, r *Run) Result {
 type claimed uint8
 
 const (
-	claimNotNeeded claimed = iota
+	journalAlone claimed = iota
 	claimInDoubt
 	claimWaived
 	claimFailed
@@ -70,7 +70,7 @@ func (g *Guard) classify(req *Request, found *lock.Claim, err error) claimed {
 	isAlone := errors.Is(err, lock.ErrNoRedis) || err != nil && g.mayRunWithoutLease(req.caller, err)
 	switch {
 	case isAlone && !req.TooOld:
-		return claimNotNeeded
+		return journalAlone
 	case isAlone, errors.Is(err, lock.ErrSettled):
 		return claimInDoubt
 	case err != nil && !req.TooOld && g.mayFailOpen(req.caller, err):

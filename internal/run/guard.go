@@ -35,8 +35,10 @@ func DefaultPolicy(door record.Door) Policy {
 // MaxWaiters returns how many may wait: the number in most, or 1,000. It panics when there are two numbers, and when the
 // number is below 1. The message names caller, an option.
 func MaxWaiters(caller string, most []int) int {
-	most = append(most[:len(most):len(most)], 1000)
-	option.Check(len(most) <= 2 && most[0] >= 1, "%s: %v: not one number of 1 or more", caller, most[:len(most)-1])
+	if len(most) == 0 {
+		return 1000
+	}
+	option.Check(len(most) == 1 && most[0] >= 1, "%s: %v: not one number of 1 or more", caller, most)
 	return most[0]
 }
 

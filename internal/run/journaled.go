@@ -26,8 +26,8 @@ import (
 //	                                                                                      run has the key and nothing was
 //	                                                                                      sent, what the journal has
 //
-// If End fails, endInBackground retries it, and the caller gets the run's product. That includes a row that is handed out
-// to a sweep: what the sweep then stores may differ from what the caller got. After Keep, or once a part was sent, the
+// If End fails, endInBackground retries it, and the caller gets the run's product. End also
+// fails while a sweep has the row: what the sweep stores may differ from what the caller got. After Keep, or once a part was sent, the
 // background also calls End for a transaction whose end is unknown, unless the run is strict: see concludeUnknown.
 //
 // A row stands as long as a run may commit. Under a transactional journal two runs of one key may have begun, if Redis has

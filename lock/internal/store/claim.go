@@ -11,8 +11,8 @@ package store
 //  2. internal/store/replicas.go: with WithReplicas, a claim that an earlier try has written is first confirmed
 //     (confirmClaim), in the same try.
 //  3. this file: if the key then holds this token (isOurs), the first command has arrived, and the claim is granted.
-//     If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. In
-//     all three cases a command without a reply may still arrive (Entry.MayReturn). If Do has failed because the caller
+//     If another caller's claim or value is there instead, Claim returns it. If Do fails, Claim returns an error. After
+//     each of these, a command without a reply may still arrive (Entry.MayReturn). If Do has failed because the caller
 //     no longer waits, lateClaim releases the claim when its reply arrives after all.
 //  4. lock/claim.go: if the claim is granted too late for its lease, granter.newLease releases it.
 //  5. internal/lease/release.go: if a second command is granted, the first one may arrive after the lease was released,

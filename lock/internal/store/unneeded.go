@@ -61,8 +61,8 @@ type Unneeded struct {
 }
 
 // KeepReleasing queues a claim. The worker releases it at once unless it is gone, and again later if it may return. If the
-// queue is full, KeepReleasing gives up another claim that lasts as long: the many that are soon gone do not displace the
-// others.
+// queue is full, KeepReleasing gives up another claim of its kind, with a hold or without: the many that are soon gone
+// do not displace the others.
 func (s *Store) KeepReleasing(c Unneeded) {
 	q := &s.releases
 	q.mu.Lock()
