@@ -83,7 +83,10 @@ type opened struct {
 
 func (o opened) Row(ctx context.Context, key string) (operate.Row, error) {
 	i, err := o.Inspect(ctx, key)
-	return operate.Row(i), err
+	return operate.Row{
+		Key: i.Key, State: i.State, Token: i.Token, Run: i.Run, Began: i.Began, Left: i.Left,
+		Attempts: i.Attempts, Response: i.Size > 0, Size: i.Size, Note: i.Note,
+	}, err
 }
 
 // Keys reads the table itself for those that are answered, because no user of package sqljournal needs such a list.
