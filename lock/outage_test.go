@@ -44,15 +44,13 @@ func TestPendingValuesAreStoredWhenTheServerIsBack(t *testing.T) {
 		}
 		if l, _, err := locker.TryAcquire(t.Context(), fmt.Sprint("other ", i)); err == nil {
 			others++
-			release(t, l)
+			_ = l.Release(t.Context()) // on a slow machine the answer may be late: then it is released in the background
 		}
 	}
 	if s := locker.Stats(); s.SettledLate != n || s.SettlesGivenUp != 0 || others == 0 {
 		t.Errorf("%+v; %d claims of other keys", s, others)
 	}
-	if keys := server.Keys(t); len(keys) != n {
-		t.Errorf("%d keys, want %d", len(keys), n)
-	}
+	eventually(t, "only the values are left", func() bool { return len(server.Keys(t)) == n })
 }
 
 // stateBy returns what a method of a Locker finds under the key k.
