@@ -161,6 +161,7 @@ func TestResolveSaysWhyNot(t *testing.T) {
 		"it ended before":                   {journal.Entry{State: journal.Done, Token: token, Record: []byte("x")}, journal.Entry{}, left, run.ErrSettled},
 		"it ended before, nothing happened": {journal.Entry{State: journal.Done, Token: token}, journal.Entry{}, nil, run.ErrSettled},
 		"another has ended":                 {journal.Entry{State: journal.Done, Token: "other"}, journal.Entry{}, left, lock.ErrChanged},
+		"another has a response":            {journal.Entry{State: journal.Done, Token: "other", Record: []byte("x")}, journal.Entry{}, left, lock.ErrChanged},
 		"it ends meanwhile": {journal.Entry{State: journal.Unfinished, Token: token},
 			journal.Entry{State: journal.Done, Token: token, Record: []byte("x")}, left, run.ErrSettled},
 		"it is removed meanwhile":  {journal.Entry{State: journal.Unfinished, Token: token}, journal.Entry{}, left, lock.ErrChanged},
