@@ -12,28 +12,26 @@ import (
 type Option func(*config)
 
 type config struct {
-	header      string
-	methods     map[string]bool
-	limit       time.Duration
-	tryTimeout  time.Duration
-	backoffMin  time.Duration
-	backoffMax  time.Duration
-	maxBody     int64
-	maxResponse int64
-	observer    func(context.Context, Attempt)
+	header     string
+	methods    map[string]bool
+	limit      time.Duration
+	tryTimeout time.Duration
+	backoffMin time.Duration
+	backoffMax time.Duration
+	maxBody    int64
+	observer   func(context.Context, Attempt)
 }
 
 func defaults() config {
 	return config{
-		header:      "Idempotency-Key",
-		methods:     map[string]bool{http.MethodPost: true, http.MethodPatch: true},
-		limit:       90 * time.Second,
-		tryTimeout:  30 * time.Second,
-		backoffMin:  200 * time.Millisecond,
-		backoffMax:  5 * time.Second,
-		maxBody:     1 << 20,
-		maxResponse: 1 << 20,
-		observer:    func(context.Context, Attempt) {},
+		header:     "Idempotency-Key",
+		methods:    map[string]bool{http.MethodPost: true, http.MethodPatch: true},
+		limit:      90 * time.Second,
+		tryTimeout: 30 * time.Second,
+		backoffMin: 200 * time.Millisecond,
+		backoffMax: 5 * time.Second,
+		maxBody:    1 << 20,
+		observer:   func(context.Context, Attempt) {},
 	}
 }
 

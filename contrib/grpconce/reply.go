@@ -135,6 +135,7 @@ type failure struct {
 	final bool
 }
 
+// Error returns the reply, encoded.
 func (f *failure) Error() string {
 	text, _ := json.Marshal(&f.reply) // strings and bytes always have JSON
 	return string(text)

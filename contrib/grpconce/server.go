@@ -142,6 +142,7 @@ type stream struct {
 	header, trailer metadata.MD
 }
 
+// SetHeader records a header of the reply.
 func (s *stream) SetHeader(md metadata.MD) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,6 +153,7 @@ func (s *stream) SetHeader(md metadata.MD) error {
 // SendHeader records too: a header that is sent cannot be taken back when the run loses its key.
 func (s *stream) SendHeader(md metadata.MD) error { return s.SetHeader(md) }
 
+// SetTrailer records a trailer of the reply.
 func (s *stream) SetTrailer(md metadata.MD) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,7 +46,8 @@ func (c *changeFlags) check() error {
 func forgetFlags(set *flag.FlagSet, c *config) {
 	c.change.flags(set)
 	lockFlag(set, c)
-	set.StringVar(&c.change.list, "list", "", "in place of -token and KEY: the `file` with what scan -status -json has printed, - for the standard input")
+	set.StringVar(&c.change.list, "list", "", "in place of -token and KEY: the `file` with what scan -status -json has printed, "+
+		"- for the standard input")
 	set.BoolVar(&c.change.evenIfLive, "even-if-live", false, "remove a claim even if its lease has not run out")
 }
 
@@ -218,7 +219,7 @@ func resolveFlags(set *flag.FlagSet, c *config) {
 	r.header = http.Header{}
 	set.BoolVar(&r.nothingHappened, "nothing-happened", false, "the request took no effect: the next try runs it")
 	set.IntVar(&r.status, "status", 0, "the `status` of the response that retries get")
-	set.Func("header", "a `field` of its header, 'Name: value'; any number of them", func(line string) error { return AddField(r.header, line) })
+	set.Func("header", "a `field` of its header, 'Name: value'; any number of them", func(s string) error { return AddField(r.header, s) })
 	set.StringVar(&r.bodyFile, "body-file", "", "the `file` with its body, - for the standard input (default: no body)")
 	set.StringVar(&r.valueFile, "value", "", "for a function: the `file` with its value as JSON, - for the standard input")
 	set.BoolVar(&r.raw, "raw", false, "the -value is what the codec of once.WithCodec encodes, not JSON")
@@ -279,7 +280,8 @@ func (r *resolveFlagValues) resolution(stdin io.Reader) (said middleware.Resolut
 		body, err := readFile("body-file", r.bodyFile, stdin, maxBody)
 		return middleware.Responded(r.status, r.header, body), strconv.Itoa(r.status), err
 	case r.valueFile == "":
-		return said, "", UsageError("give -nothing-happened or, of an HTTP request, the response's -status or, of a function, its -value or -failed")
+		return said, "", UsageError("give -nothing-happened or, of an HTTP request, the response's -status or, " +
+			"of a function, its -value or -failed")
 	}
 	value, err := readFile("value", r.valueFile, stdin, maxValue)
 	if err == nil && !r.raw && !json.Valid(value) {

@@ -23,7 +23,8 @@ func (r *requestFlags) isGiven() bool {
 }
 
 func (r *requestFlags) flags(set *flag.FlagSet) {
-	set.Func("user", "the user's `id`, in place of KEY; once for each part of a scope that keyfunc.Compose joins, such as tenant and user", func(part string) error {
+	set.Func("user", "the user's `id`, in place of KEY; once for each part of a scope that "+
+		"keyfunc.Compose joins, such as tenant and user", func(part string) error {
 		if part == "" {
 			return errors.New("want one that is not empty")
 		}
@@ -35,7 +36,8 @@ func (r *requestFlags) flags(set *flag.FlagSet) {
 	set.StringVar(&r.method, "method", "", "the request's `method` (default: POST)")
 	set.StringVar(&r.path, "path", "", "the request's `path`, as the client sent it")
 	set.BoolVar(&r.noRoute, "no-route", false, "the key has neither method nor path, as with profile.Stripe")
-	set.StringVar(&r.key, "key", "", "the `content` of the Idempotency-Key header, without quotes; for keyfunc.Opaque, as in package profile, as the client sent it")
+	set.StringVar(&r.key, "key", "", "the `content` of the Idempotency-Key header, without quotes; "+
+		"for keyfunc.Opaque, as in package profile, as the client sent it")
 }
 
 // check returns an error if a flag of the request is missing.

@@ -26,9 +26,9 @@ import (
 //	                                                                                      run has the key and nothing was
 //	                                                                                      sent, what the journal has
 //
-// If End fails, endInBackground retries it, and the caller gets the run's product. End also
-// fails while a sweep has the row: what the sweep stores may differ from what the caller got. After Keep, or once a part was sent, the
-// background also calls End for a transaction whose end is unknown, unless the run is strict: see concludeUnknown.
+// If End fails, endInBackground retries it, and the caller gets the run's product. End also fails while a sweep has the
+// row: what the sweep stores may differ from what the caller got. After Keep, or once a part was sent, the background also
+// calls End for a transaction whose end is unknown, unless the run is strict: see concludeUnknown.
 //
 // A row stands as long as a run may commit. Under a transactional journal two runs of one key may have begun, if Redis has
 // lost the first one's claim, and the row of the one that commits is what rolls the other back. So no transaction is sealed

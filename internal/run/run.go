@@ -106,8 +106,8 @@ func (r *Run) CutOff() (expired error) {
 // Conclude does with the key what follows from the ending, and returns what the caller gets: Own, or what replaces the
 // run's own product: another has the key, or it is not known whether one has, or whether the transaction was committed.
 //
-// From now on the run's limit no longer ends the renewal of the lease: the decision does. If Conclude does not return, because a journal or a product
-// panics, the lease runs out, and Conclude may be called again.
+// From now on the run's limit no longer ends the renewal of the lease: the decision does. If Conclude does not return,
+// because a journal or a product panics, the lease runs out, and Conclude may be called again.
 func (r *Run) Conclude(end Ending) Result {
 	concluded := false
 	defer func() {

@@ -36,6 +36,7 @@ type exchange[C any] struct {
 
 type exchangeKey[C any] struct{}
 
+// Value returns x for its key, and otherwise what the context has.
 func (x *exchange[C]) Value(key any) any {
 	if _, ok := key.(exchangeKey[C]); ok {
 		return x
@@ -63,6 +64,7 @@ type body struct {
 	readError func(error) error
 }
 
+// Read returns the errors of the body as the framework knows them.
 func (b body) Read(p []byte) (n int, err error) {
 	n, err = b.ReadCloser.Read(p)
 	if err != nil && err != io.EOF {
@@ -76,6 +78,7 @@ func TooLarge(err error) error { return tooLarge{err} }
 
 type tooLarge struct{ error }
 
+// Unwrap returns the error, and the one that net/http has for a body that is too large.
 func (e tooLarge) Unwrap() []error { return []error{e.error, &http.MaxBytesError{}} }
 
 // Next is the handler that middleware.Idempotency protects: it calls the framework's next handlers.

@@ -51,6 +51,7 @@ type refusal struct {
 	code, message string
 }
 
+// Error returns the message for the client.
 func (r refusal) Error() string { return r.message }
 
 // readCart reads the body, which may be empty.

@@ -166,6 +166,7 @@ func keyOf(req *mcp.CallToolRequest) (key once.Key, err error) {
 // sentence is an error for a model to read.
 type sentence string
 
+// Error returns the sentence.
 func (s sentence) Error() string { return string(s) }
 
 func tell(format string, args ...any) error { return sentence(fmt.Sprintf(format, args...)) }
