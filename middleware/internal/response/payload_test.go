@@ -59,6 +59,10 @@ func TestPayloadFormat(t *testing.T) {
 	if got.Status != 201 || string(got.Body) != "body" || !reflect.DeepEqual(got.Header, again.Header) || !reflect.DeepEqual(got.Trailer, again.Trailer) {
 		t.Errorf("%+v, want %+v", got, again)
 	}
+	_ = append(got.Header[0].Values, "another") // as http.Header.Add does
+	if v := got.Header[2].Values[0]; v != "Accept" {
+		t.Errorf("a value that is added to Location is one of Vary: %q", v)
+	}
 	for n := range len(b) - len("body") {
 		wantMalformed(t, "cut short", b[:n])
 	}
