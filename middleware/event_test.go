@@ -102,7 +102,7 @@ func TestEventOfAReplay(t *testing.T) {
 }
 
 // A route-level middleware knows the pattern at once, one around a mux only once that has run. The observers are called in
-// their order, and the function of WithTraceparent once for a run.
+// their order, after the response, and the function of WithTraceparent once for a run.
 func TestEventPattern(t *testing.T) {
 	t.Parallel()
 	const path = "/payments/7"
@@ -132,6 +132,7 @@ func TestEventPattern(t *testing.T) {
 	} {
 		var events []middleware.Event
 		calls, asked := 0, 0
+		var w *httptest.ResponseRecorder
 		h := test.mount(middleware.Idempotency(newLocker(t, redistest.Mini(t).Client(t)), fixedKey,
 			middleware.WithTraceparent(func(context.Context) string { asked++; return someTrace }),
 			middleware.WithObserver(func(_ context.Context, e middleware.Event) { events = append(events, e) }),
@@ -139,9 +140,13 @@ func TestEventPattern(t *testing.T) {
 				if calls++; calls != len(events) {
 					t.Error("the second observer is called first")
 				}
+				if w.Code != http.StatusCreated {
+					t.Error("the observer is called before the response is sent")
+				}
 			})))
 		for range 2 {
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, nil))
+			w = httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
 		}
 		if len(events) != 2 || calls != 2 || asked != 1 || events[0].Pattern != test.first || events[1].Pattern != test.replay ||
 			events[1].Outcome != middleware.Replayed {
